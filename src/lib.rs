@@ -1,1 +1,20 @@
-//! inboxd
+//! **inboxd** keeps a PostgreSQL *transactional inbox* alive.
+//!
+//! Brokers deliver at least once. A consumer claims a message's id in the same transaction as its business work, and a
+//! second delivery finds the id and skips. inboxd makes the inbox's daily partitions ahead of time and drops the expired
+//! ones whole, so that the journal never needs `DELETE` or vacuum.
+//!
+//! | feature | what it adds | for whom |
+//! | --- | --- | --- |
+//! | none | the pure core and the claim | consumers |
+//! | `maintain` | catalog, DDL, one maintenance pass, a private PostgreSQL | who runs maintenance in a process of their own |
+//! | `service` (default) | config, schedule, HTTP and the `inboxd` program | operators |
+
+mod pure;
+
+pub use pure::{
+    Action, Ahead, Attachment, Bounds, Clocks, Consumers, Day, DayError, Derived, Finding, FindingCode, Found,
+    FoundInbox, FoundRelation, Function, Grant, Ident, IdentError, Lock, MAX_IDENT_BYTES, MAX_TABLE_BYTES, Marker,
+    Ownership, Plan, Policy, PolicyError, RelationKind, Retention, Routing, STORAGE_PARAMETERS, Severity, Span, Step,
+    TableName, parse_duration, plan, show_duration,
+};

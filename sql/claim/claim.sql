@@ -1,0 +1,35 @@
+-- inboxd: claim
+create function {{function}}(
+  message_id uuid, topic text, created_at timestamptz default null, consumer text default null
+)
+returns boolean
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $inboxd$
+declare
+  claimed record;
+begin
+  claimed := {{inner}}(message_id, topic, created_at, consumer);
+  case claimed.outcome
+    when 'fresh' then
+      return true;
+    when 'duplicate', 'repeated' then
+      return false;
+    when 'too_old' then
+      raise exception using
+        errcode = 'IX001',
+        message = 'message ' || message_id || ' is older than the retention of inbox ' || {{inbox_literal}},
+        hint = 'It can no longer be told whether it was processed. Dead-letter it, or raise the retention.';
+    when 'too_new' then
+      raise exception using
+        errcode = 'IX002',
+        message = 'message ' || message_id || ' was created later than the days that inbox ' || {{inbox_literal}} || ' keeps ahead',
+        hint = 'The clock of its producer is wrong. Dead-letter it.';
+    when 'invalid' then
+      raise exception using
+        errcode = 'IX003',
+        message = 'message id ' || coalesce(message_id::text, 'NULL') || ' is not valid for inbox ' || {{inbox_literal}},
+        hint = {{invalid_hint}};
+  end case;
+end
+$inboxd$

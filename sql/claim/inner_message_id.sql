@@ -1,0 +1,61 @@
+-- inboxd: claim, inner, message_id routing
+--
+-- One insert through the parent: the id itself chooses the partition, and the parent's key is the guard. Exact in any
+-- isolation level; under REPEATABLE READ and SERIALIZABLE a twin that committed later raises 40001, which is retried as a unit.
+create function {{function}}(
+  id uuid, msg_topic text, msg_created_at timestamptz, msg_consumer text,
+  out outcome text, out first_at timestamptz
+)
+language plpgsql volatile
+as $inboxd$
+declare
+  clock timestamptz := clock_timestamp();
+  created timestamptz;
+  bytes bytea := uuid_send(id);
+  writer text;
+  inserted bigint := 0;
+  reference bigint;
+  writer_id bigint;
+begin
+  if id is null or get_byte(bytes, 6) >> 4 <> 7 or get_byte(bytes, 8) >> 6 <> 2 then
+    outcome := 'invalid';
+    return;
+  end if;
+  {{consumer_check}}
+  created := timestamptz 'epoch'
+    + ('x' || encode(substr(bytes, 1, 6), 'hex'))::bit(48)::bigint * interval '1 millisecond';
+  if created < {{oldest}} then
+    outcome := 'too_old';
+    return;
+  end if;
+  if created >= date_trunc('day', clock, 'UTC') + interval {{horizon}} then
+    outcome := 'too_new';
+    return;
+  end if;
+
+  -- Bounded: a row that stands in the way and is gone again was taken out by a forget.
+  for attempt in 1..3 loop
+    insert into {{inbox}} (message_id, topic, processed_at{{consumer_column}})
+    values (id, msg_topic, clock{{consumer_argument}})
+    on conflict (message_id{{consumer_column}}) do nothing;
+    get diagnostics inserted = row_count;
+    if inserted = 1 then
+      outcome := 'fresh';
+      first_at := clock;
+      return;
+    end if;
+    select held.processed_at, held.xmin::text into first_at, writer
+    from {{inbox}} as held
+    where held.message_id = id{{consumer_equals}};
+    exit when first_at is not null;
+  end loop;
+  if first_at is null then
+    raise exception using
+      errcode = 'serialization_failure',
+      message = 'message ' || id || ' was claimed and forgotten again and again while this claim ran',
+      hint = 'Roll back and retry the whole unit of work.';
+  end if;
+
+  {{outcome_of_row}}
+end
+$inboxd$

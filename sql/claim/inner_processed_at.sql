@@ -1,0 +1,102 @@
+-- inboxd: claim, inner, processed_at routing
+--
+-- Exact because of its order: (1) the advisory lock on (inbox, consumer, id) keeps every other claim of this id out until
+-- our transaction ends; (2) the clock is read only then, so a claim that waited over midnight belongs to the new day;
+-- (3) the look-back and the insert are later statements, so that READ COMMITTED gives each a snapshot taken after the
+-- lock. In one statement, or under an older snapshot (REPEATABLE READ), the twin's row would be invisible.
+--
+-- The look-back goes through the parent with its values as parameters of EXECUTE, which plans it each time and so prunes:
+-- it locks the parent, and of the days only those in range. A cached generic plan would lock every partition, also those ahead.
+-- The insert names its leaf and the conflict target: if the leaf has lost its key it fails with 42P10 where an insert
+-- through the parent would double in silence. The leaf must be a partition of this very inbox, or it does not count.
+create function {{function}}(
+  id uuid, msg_topic text, msg_created_at timestamptz, msg_consumer text,
+  out outcome text, out first_at timestamptz
+)
+language plpgsql volatile
+as $inboxd$
+declare
+  clock timestamptz;
+  day_start timestamptz;
+  day_end timestamptz;
+  oldest timestamptz;
+  since timestamptz;
+  created timestamptz;
+  bytes bytea;
+  leaf text;
+  writer text;
+  inserted bigint := 0;
+  reference bigint;
+  writer_id bigint;
+begin
+  if id is null or id = '00000000-0000-0000-0000-000000000000' then
+    outcome := 'invalid';
+    return;
+  end if;
+  {{consumer_check}}
+  if current_setting('transaction_isolation') not in ('read committed', 'read uncommitted') then
+    raise exception using
+      errcode = 'IX004',
+      message = 'a claim on inbox ' || {{inbox_literal}} || ' needs a READ COMMITTED transaction, this one is '
+        || upper(current_setting('transaction_isolation')),
+      hint = 'Begin the transaction with ISOLATION LEVEL READ COMMITTED, or use an inbox with message_id routing.';
+  end if;
+
+  perform pg_advisory_xact_lock({{lock_key}});
+
+  clock := clock_timestamp();
+  day_start := date_trunc('day', clock, 'UTC');
+  day_end := day_start + interval '24 hours';
+
+  -- A message cannot have been claimed before it was created; a UUIDv7 says when that was.
+  bytes := uuid_send(id);
+  created := msg_created_at;
+  if get_byte(bytes, 6) >> 4 = 7 and get_byte(bytes, 8) >> 6 = 2 then
+    created := least(created, timestamptz 'epoch'
+      + ('x' || encode(substr(bytes, 1, 6), 'hex'))::bit(48)::bigint * interval '1 millisecond');
+  end if;
+  if created > clock + interval {{producer_clock_tolerance}} then
+    created := null;
+  end if;
+  oldest := {{oldest}};
+  since := coalesce(greatest(oldest, date_trunc('day', created - interval {{producer_clock_tolerance}}, 'UTC')), oldest);
+
+  if since < day_start then
+    execute {{look_back}} into first_at, writer using id, since, day_start, msg_consumer;
+  end if;
+  -- The server's clock may have stepped back over midnight after a claim on what is tomorrow again.
+  if first_at is null and clock + interval {{clock_step_tolerance}} >= day_end then
+    execute {{look_back}} into first_at, writer using id, day_end, day_end + interval '24 hours', msg_consumer;
+  end if;
+
+  if first_at is null then
+    leaf := {{leaf_prefix}} || to_char(day_start at time zone 'UTC', 'YYYY_MM_DD') || '"';
+    if pg_partition_root(to_regclass(leaf)) is distinct from {{inbox_literal}}::regclass then
+      raise exception using
+        errcode = 'check_violation',
+        message = 'inbox ' || {{inbox_literal}} || ' has no partition ' || leaf,
+        hint = 'Do not ack. Run "inboxd run", and "inboxd check" to learn why it is missing.';
+    end if;
+    -- Bounded: a row that stands in the way and is gone again was taken out by a forget.
+    for attempt in 1..3 loop
+      execute 'insert into ' || leaf || {{insert_values}} using id, msg_topic, clock, msg_consumer;
+      get diagnostics inserted = row_count;
+      if inserted = 1 then
+        outcome := 'fresh';
+        first_at := clock;
+        return;
+      end if;
+      execute 'select processed_at, xmin::text from ' || leaf || {{leaf_match}} into first_at, writer using id, msg_consumer;
+      exit when first_at is not null;
+    end loop;
+    if first_at is null then
+      raise exception using
+        errcode = 'serialization_failure',
+        message = 'message ' || id || ' was claimed and forgotten again and again while this claim ran',
+        hint = 'Roll back and retry the whole unit of work.';
+    end if;
+  end if;
+
+  {{outcome_of_row}}
+end
+$inboxd$

@@ -1,0 +1,156 @@
+//! What an observation of the catalog found, as plain values for the planner.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use chrono::{DateTime, Utc};
+use uuid::Uuid;
+
+use super::{Bounds, Day, Ident, Marker, Retention, TableName};
+
+/// The storage parameters of every partition: a journal that lives for days and is dropped whole gains nothing from
+/// vacuums that inserts set off. Only who creates the partition can say so; the parent cannot carry it.
+pub const STORAGE_PARAMETERS: &[&str] = &["autovacuum_vacuum_insert_threshold=-1"];
+
+/// Everything that the planner may know about one inbox.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Found {
+    /// The inbox's table.
+    pub table: TableName,
+    /// The inbox's identity, as its markers carry it.
+    pub inbox_id: Uuid,
+    /// Who manages it.
+    pub ownership: Ownership,
+    /// The table itself.
+    pub inbox: FoundInbox,
+    /// Its children, and every other relation that carries its marker or is named like a partition of it.
+    pub relations: Vec<FoundRelation>,
+    /// Days on hold, each with the time since when.
+    pub held: BTreeMap<Day, DateTime<Utc>>,
+    /// Days that have had a partition at some time, whatever became of it.
+    pub made: BTreeSet<Day>,
+    /// The retention that its claim functions were made with; none when there are no functions.
+    pub claim_retention: Option<Retention>,
+    /// What its claim functions were made with that the configuration no longer says.
+    pub claim_drift: Vec<String>,
+    /// Roles other than the owner that may insert into the table directly, past lock and look-back.
+    pub plain_inserters: Vec<String>,
+    /// The evidence about the clock.
+    pub clocks: Clocks,
+}
+
+/// Who manages an inbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ownership {
+    /// This deployment, on the server it was made on.
+    Ours,
+    /// Another deployment, by name.
+    OtherDeployment(String),
+    /// This deployment, but on another server or database: a restored or cloned one.
+    OtherServer,
+}
+
+/// Two clocks beside the database's own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Clocks {
+    /// The clock of the host that plans.
+    pub host: DateTime<Utc>,
+    /// The highest database time that earlier runs trusted.
+    pub trusted: Option<DateTime<Utc>>,
+}
+
+/// The inbox's table.
+#[derive(Debug, Clone, PartialEq)]
+pub enum FoundInbox {
+    /// There is none.
+    Missing,
+    /// There is one that does not fit, with what is wrong.
+    Unfit(String),
+    /// It is as it should be.
+    Fit {
+        /// Its owner.
+        owner: String,
+        /// Privileges of other roles.
+        grants: BTreeSet<Grant>,
+    },
+}
+
+/// One privilege of one role on a table.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+pub struct Grant {
+    /// The role; empty for PUBLIC.
+    pub grantee: String,
+    /// The privilege, for example `SELECT`.
+    pub privilege: String,
+    /// Whether the role may pass it on.
+    pub grantable: bool,
+}
+
+/// What kind of relation a name belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RelationKind {
+    /// An ordinary table.
+    Table,
+    /// A partitioned table.
+    PartitionedTable,
+    /// A foreign table.
+    ForeignTable,
+    /// A view, sequence, index, type or other.
+    Other,
+}
+
+/// How a relation belongs to the inbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Attachment {
+    /// A partition of it.
+    Attached,
+    /// Its concurrent detach was interrupted: claims no longer see it, the catalog still holds it.
+    PendingDetach,
+    /// Not, or no longer, a partition of it.
+    Loose,
+}
+
+/// One relation that concerns the inbox.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct FoundRelation {
+    /// Its schema.
+    pub schema: Ident,
+    /// Its name.
+    pub name: Ident,
+    /// Its object identifier, by which a step makes sure that it is still the same table.
+    pub oid: u32,
+    /// What it is.
+    pub kind: RelationKind,
+    /// How it belongs to the inbox.
+    pub attachment: Attachment,
+    /// Its bounds; none when it is loose.
+    pub bounds: Option<Bounds>,
+    /// Its marker, if it carries one.
+    pub marker: Option<Marker>,
+    /// When it was detached, from our records or its marker.
+    pub detached_at: Option<DateTime<Utc>>,
+    /// Whether a valid, immediate, non-partial unique index on exactly the inbox's key stands on it.
+    pub has_key: bool,
+    /// Its owner.
+    pub owner: String,
+    /// Privileges of other roles on it.
+    pub grants: BTreeSet<Grant>,
+    /// Its storage parameters, as `name=value`.
+    pub storage: BTreeSet<String>,
+    /// The statistics collector's count of live rows; an estimate.
+    pub estimated_rows: Option<i64>,
+    /// Size on disk with its indexes, in bytes; none where it was not asked for or the table was locked.
+    pub bytes: Option<i64>,
+}
+
+impl FoundRelation {
+    /// The day: from its bounds while it is a partition, else from its marker.
+    #[must_use]
+    pub fn day(&self) -> Option<Day> {
+        match self.attachment {
+            Attachment::Attached | Attachment::PendingDetach => self.bounds.as_ref()?.day(),
+            Attachment::Loose => self.marker.as_ref().map(|marker| marker.day),
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! The pure core: identifiers, days, bounds, policy, and the plan.
+//!
+//! Knows no database, no runtime and no clock: everything is a value that came from outside. What is decided about an
+//! inbox is decided here, in [`plan`], and nowhere else.
+
+mod bounds;
+mod day;
+mod found;
+mod ident;
+mod marker;
+mod plan;
+mod policy;
+
+pub use bounds::{Bounds, Span};
+pub use day::{Day, DayError};
+pub use found::{
+    Attachment, Clocks, Found, FoundInbox, FoundRelation, Grant, Ownership, RelationKind, STORAGE_PARAMETERS,
+};
+pub use ident::{Derived, Function, Ident, IdentError, MAX_IDENT_BYTES, MAX_TABLE_BYTES, TableName};
+pub use marker::Marker;
+pub use plan::{Action, Finding, FindingCode, Lock, Plan, Severity, Step, plan};
+pub use policy::{Ahead, Consumers, Policy, PolicyError, Retention, Routing, parse_duration, show_duration};

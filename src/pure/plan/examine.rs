@@ -1,0 +1,237 @@
+//! What is noticed about an inbox and its relations as they are. Decides nothing.
+
+use chrono::TimeDelta;
+
+use super::{Finding, FindingCode, Planner, Severity};
+use crate::pure::{
+    Attachment, Bounds, FoundInbox, FoundRelation, RelationKind, Routing, STORAGE_PARAMETERS, show_duration,
+};
+
+pub(super) fn kind_name(relation: &FoundRelation) -> &'static str {
+    match relation.kind {
+        RelationKind::Table => "table",
+        RelationKind::PartitionedTable => "partitioned table",
+        RelationKind::ForeignTable => "foreign table",
+        RelationKind::Other => "relation (no table)",
+    }
+}
+
+impl Planner<'_> {
+    pub(super) fn examine(&mut self) {
+        let found = self.found;
+        for relation in &found.relations {
+            match relation.attachment {
+                Attachment::Attached => self.examine_child(relation),
+                Attachment::PendingDetach => {}
+                Attachment::Loose => self.examine_loose(relation),
+            }
+        }
+        if found.claim_retention.is_none() {
+            self.report(
+                FindingCode::ClaimDrift,
+                Severity::Fail,
+                "the claim functions are missing".to_owned(),
+                "run `inboxd init`".to_owned(),
+            );
+        } else if !found.claim_drift.is_empty() {
+            let what = found.claim_drift.join("; ");
+            self.report(
+                FindingCode::ClaimDrift,
+                Severity::Warn,
+                format!("the claim functions were made with another configuration: {what}"),
+                "run `inboxd init`; until then the longer retention rules".to_owned(),
+            );
+        }
+        if !found.plain_inserters.is_empty() && self.policy.routing == Routing::ProcessedAt {
+            let roles = found.plain_inserters.join(", ");
+            self.report(
+                FindingCode::PlainInsert,
+                Severity::Fail,
+                format!("{roles} may insert into the table directly, past the claim's lock and look-back"),
+                format!(
+                    "revoke insert on {} from {roles}; consumers call the claim functions",
+                    found.table.quoted()
+                ),
+            );
+        }
+    }
+
+    fn examine_child(&mut self, relation: &FoundRelation) {
+        if relation.bounds == Some(Bounds::Default) {
+            self.report_on(
+                relation,
+                FindingCode::DefaultPartition,
+                Severity::Fail,
+                "a default partition hides missing days and prevents every concurrent detach".to_owned(),
+                "move its rows into partitions of their days, then detach and drop it".to_owned(),
+            );
+            return;
+        }
+        if relation.kind != RelationKind::Table {
+            self.report_on(
+                relation,
+                FindingCode::ForeignChild,
+                Severity::Warn,
+                format!("a {} stands among the partitions", kind_name(relation)),
+                "inboxd leaves it alone; detach it if it should not be there".to_owned(),
+            );
+            return;
+        }
+        let Some(day) = relation.day() else {
+            let bounds = match &relation.bounds {
+                Some(Bounds::Unreadable(text)) => text.clone(),
+                other => other.as_ref().and_then(Bounds::span).map_or_else(String::new, |span| {
+                    let end = |at: Option<chrono::DateTime<chrono::Utc>>| {
+                        at.map_or_else(|| "unbounded".to_owned(), |at| at.to_rfc3339())
+                    };
+                    format!("{} to {}", end(span.from), end(span.to))
+                }),
+            };
+            self.report_on(
+                relation,
+                FindingCode::WrongBounds,
+                Severity::Warn,
+                format!("its bounds ({bounds}) are not exactly one UTC day"),
+                "inboxd never removes it; detach it by hand when its last row has expired".to_owned(),
+            );
+            self.examine_key(relation);
+            return;
+        };
+        if relation.name != self.found.table.partition(day) {
+            self.report_on(
+                relation,
+                FindingCode::WrongName,
+                Severity::Warn,
+                format!("it holds {day}, but is not named {}", self.found.table.partition(day)),
+                "inboxd never removes it; rename it to its day".to_owned(),
+            );
+        }
+        match &relation.marker {
+            Some(marker) if marker.inbox != self.found.inbox_id || marker.day != day => {
+                self.report_on(
+                    relation,
+                    FindingCode::WrongMarker,
+                    Severity::Warn,
+                    format!(
+                        "its comment says that it is the partition of {} of inbox {}",
+                        marker.day, marker.inbox
+                    ),
+                    "inboxd never removes it; if the comment is wrong, remove it".to_owned(),
+                );
+            }
+            _ => {}
+        }
+        self.examine_key(relation);
+        self.examine_drift(relation);
+    }
+
+    fn examine_key(&mut self, relation: &FoundRelation) {
+        if !relation.has_key {
+            self.report_on(
+                relation,
+                FindingCode::MissingKey,
+                Severity::Fail,
+                "it has no valid unique index on exactly the inbox's key: claims on it fail rather than double"
+                    .to_owned(),
+                format!(
+                    "look for duplicates, then: create unique index concurrently on {} …",
+                    self.found.table.quoted_sibling(&relation.name)
+                ),
+            );
+        }
+    }
+
+    fn examine_drift(&mut self, relation: &FoundRelation) {
+        let FoundInbox::Fit { owner, grants } = &self.found.inbox else {
+            return;
+        };
+        if relation.owner != *owner {
+            self.report_on(
+                relation,
+                FindingCode::OwnerDrift,
+                Severity::Warn,
+                format!("its owner is {:?}, the inbox's is {owner:?}", relation.owner),
+                "make the inbox's owner its owner".to_owned(),
+            );
+        }
+        if relation.grants != *grants {
+            self.report_on(
+                relation,
+                FindingCode::GrantDrift,
+                Severity::Warn,
+                "its privileges differ from the inbox's".to_owned(),
+                "grant and revoke until they are the same".to_owned(),
+            );
+        }
+        let missing: Vec<_> = STORAGE_PARAMETERS
+            .iter()
+            .filter(|parameter| !relation.storage.contains(**parameter))
+            .copied()
+            .collect();
+        if !missing.is_empty() {
+            self.report_on(
+                relation,
+                FindingCode::StorageDrift,
+                Severity::Info,
+                format!("it lacks the storage parameters {}", missing.join(", ")),
+                "set them, or wait until it expires".to_owned(),
+            );
+        }
+    }
+
+    fn examine_loose(&mut self, relation: &FoundRelation) {
+        let ours = relation
+            .marker
+            .as_ref()
+            .is_some_and(|marker| marker.inbox == self.found.inbox_id);
+        let Some(day) = relation.day().filter(|_| ours) else {
+            return;
+        };
+        let remembered = self
+            .retention()
+            .horizon(self.now)
+            .is_none_or(|horizon| horizon < day.end());
+        // Days from today on are reported where their creation is considered.
+        if remembered && day < self.today {
+            self.report_on(
+                relation,
+                FindingCode::NotAttached,
+                Severity::Warn,
+                format!("the partition of {day} is inside the retention, but detached: its duplicates are not caught"),
+                "attach it again".to_owned(),
+            );
+        }
+    }
+
+    /// Warns when creation has failed for six hours past a midnight, fails at half of what is kept ahead or two days,
+    /// whichever is less: a run every ten minutes keeps the runway above `ahead` days but for minutes.
+    pub(super) fn judge_runway(&mut self, runway: Option<TimeDelta>) {
+        let Some(runway) = runway else { return };
+        let full = TimeDelta::days(self.policy.ahead.days());
+        let severity = if runway < (full / 2).min(TimeDelta::days(2)) {
+            Severity::Fail
+        } else if runway < full - TimeDelta::hours(6) {
+            Severity::Warn
+        } else {
+            return;
+        };
+        let when = if runway.is_zero() {
+            "claims fail now".to_owned()
+        } else {
+            format!("the first claim would fail in {}", show_duration(runway))
+        };
+        let message = format!(
+            "{when} for want of a partition; {} days should be ahead",
+            self.policy.ahead.days()
+        );
+        let remedy = "run `inboxd run` and see why its create steps fail".to_owned();
+        self.findings.push(Finding {
+            code: FindingCode::Runway,
+            severity,
+            relation: None,
+            day: None,
+            message,
+            remedy,
+        });
+    }
+}

@@ -1,0 +1,128 @@
+//! One step of a plan, as a value that logs, HTTP and the command line render alike.
+
+use crate::pure::{Day, Found, FoundRelation, Ident};
+
+/// What a step does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    /// End an interrupted detach.
+    Finalize,
+    /// Make and attach a day's partition.
+    Create,
+    /// Take an expired partition out of the inbox.
+    Detach,
+    /// Put on record that a partition is detached; its grace begins.
+    MarkDetached,
+    /// Drop a detached partition.
+    Drop,
+}
+
+impl Action {
+    /// The action as one word, as it is recorded.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Finalize => "finalize",
+            Self::Create => "create",
+            Self::Detach => "detach",
+            Self::MarkDetached => "mark_detached",
+            Self::Drop => "drop",
+        }
+    }
+}
+
+/// A lock that a step takes.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Lock {
+    /// PostgreSQL's name of the lock mode.
+    pub mode: &'static str,
+    /// The relation that is locked.
+    pub on: String,
+    /// What that means for others.
+    pub effect: &'static str,
+}
+
+/// One step, with its reason.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Step {
+    /// The day of the partition; none when it holds no single day.
+    pub day: Option<Day>,
+    /// The schema of the partition.
+    pub schema: Ident,
+    /// The partition.
+    pub relation: Ident,
+    /// The partition's object identifier; none while it does not exist.
+    pub oid: Option<u32>,
+    /// What is done.
+    pub action: Action,
+    /// Why.
+    pub reason: String,
+    /// The locks that it takes, in order.
+    pub locks: Vec<Lock>,
+}
+
+impl Step {
+    pub(super) fn create(found: &Found, day: Day, reason: String) -> Self {
+        let relation = found.table.partition(day);
+        let locks = vec![
+            Lock {
+                mode: "ACCESS EXCLUSIVE",
+                on: relation.to_string(),
+                effect: "new, nobody can see it yet",
+            },
+            Lock {
+                mode: "SHARE UPDATE EXCLUSIVE",
+                on: found.table.to_string(),
+                effect: "no claim waits; another maintenance command would",
+            },
+        ];
+        Self {
+            day: Some(day),
+            schema: found.table.schema().clone(),
+            relation,
+            oid: None,
+            action: Action::Create,
+            reason,
+            locks,
+        }
+    }
+
+    pub(super) fn on(found: &Found, relation: &FoundRelation, action: Action, reason: String) -> Self {
+        let parent = |effect| Lock {
+            mode: "SHARE UPDATE EXCLUSIVE",
+            on: found.table.to_string(),
+            effect,
+        };
+        let own = |mode, effect| Lock {
+            mode,
+            on: relation.name.to_string(),
+            effect,
+        };
+        let locks = match action {
+            Action::Create => Vec::new(),
+            Action::Detach => vec![
+                parent("no claim waits; it waits itself for transactions that use the inbox, up to its timeout"),
+                own("ACCESS EXCLUSIVE", "at the end, when claims no longer see it"),
+            ],
+            Action::Finalize => vec![
+                parent("no claim waits; it waits itself for every older snapshot in the database, up to its timeout"),
+                own("ACCESS EXCLUSIVE", "claims no longer see it"),
+            ],
+            Action::MarkDetached => vec![own("SHARE UPDATE EXCLUSIVE", "it is no longer part of the inbox")],
+            Action::Drop => vec![own(
+                "ACCESS EXCLUSIVE",
+                "it is no longer part of the inbox; none on the inbox itself",
+            )],
+        };
+        Self {
+            day: relation.day(),
+            schema: relation.schema.clone(),
+            relation: relation.name.clone(),
+            oid: Some(relation.oid),
+            action,
+            reason,
+            locks,
+        }
+    }
+}
