@@ -10,11 +10,18 @@
 //! | `maintain` | catalog, DDL, one maintenance pass, a private PostgreSQL | who runs maintenance in a process of their own |
 //! | `service` (default) | config, schedule, HTTP and the `inboxd` program | operators |
 
+pub mod claim;
+#[cfg(feature = "maintain")]
+pub mod clock;
+#[cfg(feature = "maintain")]
+pub mod maintain;
+#[cfg(feature = "maintain")]
+pub mod postgres;
 mod pure;
 
 pub use pure::{
-    Action, Ahead, Attachment, Bounds, Clocks, Consumers, Day, DayError, Derived, Finding, FindingCode, Found,
-    FoundInbox, FoundRelation, Function, Grant, Ident, IdentError, Lock, MAX_IDENT_BYTES, MAX_TABLE_BYTES, Marker,
-    Ownership, Plan, Policy, PolicyError, RelationKind, Retention, Routing, STORAGE_PARAMETERS, Severity, Span, Step,
-    TableName, parse_duration, plan, show_duration,
+    Action, Ahead, Attachment, Bounds, ClaimSpec, Clocks, Consumers, Day, DayError, Derived, Finding, FindingCode,
+    Found, FoundInbox, FoundRelation, Function, Grant, Ident, IdentError, InboxSpec, Lock, MAX_IDENT_BYTES,
+    MAX_TABLE_BYTES, Marker, Ownership, Plan, Policy, PolicyError, RelationKind, Retention, Routing,
+    STORAGE_PARAMETERS, Severity, Span, Step, TableName, parse_duration, plan, show_duration,
 };

@@ -1,11 +1,11 @@
 -- inboxd: claim
-create function {{function}}(
+create or replace function {{function}}(
   message_id uuid, topic text, created_at timestamptz default null, consumer text default null
 )
 returns boolean
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
-as $inboxd$
+as {{quote}}
 declare
   claimed record;
 begin
@@ -32,4 +32,4 @@ begin
         hint = {{invalid_hint}};
   end case;
 end
-$inboxd$
+{{quote}}

@@ -2,13 +2,13 @@
 --
 -- Claims in the order of the lock key (in message_id routing, of the id), so that two batches in opposite order cannot
 -- deadlock, and answers in the order of the input. Nothing is claimed when the batch as a whole is refused.
-create function {{function}}(
+create or replace function {{function}}(
   message_ids uuid[], topics text[], created_ats timestamptz[], consumer text, wait interval
 )
 returns table (ord int, outcome text, processed_at timestamptz)
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
-as $inboxd$
+as {{quote}}
 declare
   items int := coalesce(cardinality(message_ids), 0);
   item record;
@@ -55,4 +55,4 @@ begin
     from unnest(outcomes, firsts) with ordinality as given (outcome, first_at, place)
     order by given.place;
 end
-$inboxd$
+{{quote}}

@@ -1,11 +1,11 @@
 -- inboxd: forget
 --
 -- Takes one id out of the journal so that an operator can replay its message. Refused while the message is in flight.
-create function {{function}}(message_id uuid, consumer text default null, reason text default null)
+create or replace function {{function}}(message_id uuid, consumer text default null, reason text default null)
 returns boolean
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
-as $inboxd$
+as {{quote}}
 declare
   id uuid := message_id;
   msg_consumer text := consumer;
@@ -34,4 +34,4 @@ begin
   );
   return taken > 0;
 end
-$inboxd$
+{{quote}}

@@ -2,12 +2,12 @@
 --
 -- One insert through the parent: the id itself chooses the partition, and the parent's key is the guard. Exact in any
 -- isolation level; under REPEATABLE READ and SERIALIZABLE a twin that committed later raises 40001, which is retried as a unit.
-create function {{function}}(
+create or replace function {{function}}(
   id uuid, msg_topic text, msg_created_at timestamptz, msg_consumer text,
   out outcome text, out first_at timestamptz
 )
 language plpgsql volatile
-as $inboxd$
+as {{quote}}
 declare
   clock timestamptz := clock_timestamp();
   created timestamptz;
@@ -58,4 +58,4 @@ begin
 
   {{outcome_of_row}}
 end
-$inboxd$
+{{quote}}

@@ -8,13 +8,14 @@
 -- The look-back goes through the parent with its values as parameters of EXECUTE, which plans it each time and so prunes:
 -- it locks the parent, and of the days only those in range. A cached generic plan would lock every partition, also those ahead.
 -- The insert names its leaf and the conflict target: if the leaf has lost its key it fails with 42P10 where an insert
--- through the parent would double in silence. The leaf must be a partition of this very inbox, or it does not count.
-create function {{function}}(
+-- through the parent would double in silence. The leaf must be a partition of this very inbox, or it does not count: in a
+-- schema where others may create tables, a table of that name could be anybody's.
+create or replace function {{function}}(
   id uuid, msg_topic text, msg_created_at timestamptz, msg_consumer text,
   out outcome text, out first_at timestamptz
 )
 language plpgsql volatile
-as $inboxd$
+as {{quote}}
 declare
   clock timestamptz;
   day_start timestamptz;
@@ -24,6 +25,7 @@ declare
   created timestamptz;
   bytes bytea;
   leaf text;
+  holder oid;
   writer text;
   inserted bigint := 0;
   reference bigint;
@@ -72,21 +74,43 @@ begin
   if first_at is null then
     leaf := {{leaf_prefix}} || to_char(day_start at time zone 'UTC', 'YYYY_MM_DD') || '"';
     if pg_partition_root(to_regclass(leaf)) is distinct from {{inbox_literal}}::regclass then
-      raise exception using
-        errcode = 'check_violation',
-        message = 'inbox ' || {{inbox_literal}} || ' has no partition ' || leaf,
-        hint = 'Do not ack. Run "inboxd run", and "inboxd check" to learn why it is missing.';
+      leaf := null;
     end if;
     -- Bounded: a row that stands in the way and is gone again was taken out by a forget.
     for attempt in 1..3 loop
-      execute 'insert into ' || leaf || {{insert_values}} using id, msg_topic, clock, msg_consumer;
-      get diagnostics inserted = row_count;
+      if leaf is not null then
+        execute 'insert into ' || leaf || {{insert_values}} || ' ({{on_key}}) do nothing'
+          using id, msg_topic, clock, msg_consumer;
+        get diagnostics inserted = row_count;
+      else
+        -- No partition has the day's name. One with another name may hold the day; if none does, this raises 23514.
+        execute 'insert into ' || {{inbox_literal}} || {{insert_values}} || ' do nothing returning tableoid'
+          into holder using id, msg_topic, clock, msg_consumer;
+        inserted := case when holder is null then 0 else 1 end;
+        if holder is not null and not exists (
+          select
+          from pg_index as key
+          where key.indrelid = holder and key.indisunique and key.indisvalid and key.indimmediate
+            and key.indpred is null and key.indexprs is null
+            and (
+              select array_agg(attribute.attname::text order by attribute.attname)
+              from pg_attribute as attribute
+              where attribute.attrelid = holder and attribute.attnum = any ((key.indkey::int2[])[0:key.indnkeyatts - 1])
+            ) = {{key_columns}}
+        ) then
+          raise exception using
+            errcode = 'invalid_column_reference',
+            message = 'partition ' || holder::regclass::text || ' of inbox ' || {{inbox_literal}} || ' has lost its key',
+            hint = 'Do not ack. Look for duplicates, then create a unique index concurrently on the key.';
+        end if;
+      end if;
       if inserted = 1 then
         outcome := 'fresh';
         first_at := clock;
         return;
       end if;
-      execute 'select processed_at, xmin::text from ' || leaf || {{leaf_match}} into first_at, writer using id, msg_consumer;
+      execute case when leaf is null then {{match}} else 'select processed_at, xmin::text from ' || leaf || {{leaf_match}} end
+        into first_at, writer using id, msg_consumer;
       exit when first_at is not null;
     end loop;
     if first_at is null then
@@ -99,4 +123,4 @@ begin
 
   {{outcome_of_row}}
 end
-$inboxd$
+{{quote}}

@@ -1,11 +1,11 @@
 -- inboxd: try_claim
-create function {{function}}(
+create or replace function {{function}}(
   message_id uuid, topic text, created_at timestamptz, consumer text, wait interval
 )
 returns table (outcome text, processed_at timestamptz)
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
-as $inboxd$
+as {{quote}}
 declare
   claimed record;
 begin
@@ -18,4 +18,4 @@ begin
   processed_at := claimed.first_at;
   return next;
 end
-$inboxd$
+{{quote}}

@@ -2,13 +2,13 @@
 --
 -- lock_timeout bounds each wait inside. It stands in this function's own SET clause, so that the value set below ends with
 -- the call and never leaks into the caller's transaction. The exception block costs a subtransaction: only bounded claims pay it.
-create function {{function}}(
+create or replace function {{function}}(
   id uuid, msg_topic text, msg_created_at timestamptz, msg_consumer text, longest interval,
   out outcome text, out first_at timestamptz
 )
 language plpgsql volatile
 set lock_timeout = 0
-as $inboxd$
+as {{quote}}
 declare
   claimed record;
   longest_ms numeric := ceil(extract(epoch from longest) * 1000);
@@ -30,4 +30,4 @@ begin
     first_at := null;
   end;
 end
-$inboxd$
+{{quote}}

@@ -71,19 +71,12 @@ impl Bounds {
         parse_range(text, routing).unwrap_or_else(|| Self::Unreadable(text.to_owned()))
     }
 
-    /// The bounds of a day's partition, as they stand in `for values …`.
+    /// The two ends of a day's partition as text that both PostgreSQL and [`Bounds::parse`] read: inclusive, then exclusive.
     #[must_use]
-    pub fn sql(day: Day, routing: Routing) -> String {
-        let [from, to] = Self::literals(day, routing);
-        format!("from ({from}) to ({to})")
-    }
-
-    /// The two ends of a day's partition as SQL literals: inclusive, then exclusive.
-    #[must_use]
-    pub fn literals(day: Day, routing: Routing) -> [String; 2] {
+    pub fn ends(day: Day, routing: Routing) -> [String; 2] {
         [day.start(), day.end()].map(|instant| match routing {
-            Routing::ProcessedAt => format!("'{}+00'", instant.format("%Y-%m-%d %H:%M:%S")),
-            Routing::MessageId => format!("'{}'", uuid_floor(instant)),
+            Routing::ProcessedAt => format!("{}+00", instant.format("%Y-%m-%d %H:%M:%S")),
+            Routing::MessageId => uuid_floor(instant).to_string(),
         })
     }
 
@@ -155,8 +148,8 @@ mod tests {
 
     /// What PostgreSQL would print for the bounds of a day.
     fn printed(day: Day, routing: Routing) -> String {
-        let [from, to] = Bounds::literals(day, routing);
-        format!("FOR VALUES FROM ({from}) TO ({to})")
+        let [from, to] = Bounds::ends(day, routing);
+        format!("FOR VALUES FROM ('{from}') TO ('{to}')")
     }
 
     #[test]

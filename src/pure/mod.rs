@@ -10,6 +10,7 @@ mod ident;
 mod marker;
 mod plan;
 mod policy;
+mod spec;
 
 pub use bounds::{Bounds, Span};
 pub use day::{Day, DayError};
@@ -20,3 +21,4 @@ pub use ident::{Derived, Function, Ident, IdentError, MAX_IDENT_BYTES, MAX_TABLE
 pub use marker::Marker;
 pub use plan::{Action, Finding, FindingCode, Lock, Plan, Severity, Step, plan};
 pub use policy::{Ahead, Consumers, Policy, PolicyError, Retention, Routing, parse_duration, show_duration};
+pub use spec::{ClaimSpec, InboxSpec};

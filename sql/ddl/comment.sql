@@ -1,0 +1,2 @@
+-- inboxd: comment on a table
+comment on table {{relation}} is {{text}}

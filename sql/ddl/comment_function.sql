@@ -1,0 +1,2 @@
+-- inboxd: comment on a claim function
+comment on function {{function}} is {{text}}

@@ -1,0 +1,2 @@
+-- inboxd: create control schema
+create schema inboxd

@@ -1,0 +1,2 @@
+-- inboxd: detach partition
+alter table {{inbox}} detach partition {{partition}} concurrently

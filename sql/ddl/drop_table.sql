@@ -1,0 +1,2 @@
+-- inboxd: drop a detached partition
+drop table {{relation}}

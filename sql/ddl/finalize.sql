@@ -1,0 +1,2 @@
+-- inboxd: finalize detach
+alter table {{inbox}} detach partition {{partition}} finalize

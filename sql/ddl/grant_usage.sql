@@ -1,0 +1,2 @@
+-- inboxd: grant usage on a schema
+grant usage on schema {{schema}} to {{role}}

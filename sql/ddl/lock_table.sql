@@ -1,0 +1,2 @@
+-- inboxd: lock a detached partition
+lock table {{relation}} in {{mode}} mode

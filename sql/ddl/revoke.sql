@@ -1,0 +1,2 @@
+-- inboxd: revoke on a table
+revoke {{privilege}} on table {{relation}} from {{role}}

@@ -1,0 +1,2 @@
+-- inboxd: set owner
+alter table {{relation}} owner to {{role}}

@@ -1,0 +1,2 @@
+-- inboxd: who we are
+select current_user::text

@@ -1,0 +1,57 @@
+-- inboxd: observe inboxes
+--
+-- One row a registered inbox, with its table, its claim functions and what our records say of its days.
+select
+  inbox.id as inbox_id,
+  inbox.schema_name,
+  inbox.table_name,
+  inbox.lock_key,
+  inbox.routing,
+  inbox.consumers,
+  inbox.deployment,
+  inbox.system_identifier,
+  inbox.database_oid,
+  parent.relkind::text as kind,
+  part.partstrat::text as strategy,
+  part.partnatts::int as key_columns,
+  (
+    select attribute.attname::text
+    from pg_catalog.pg_attribute as attribute
+    where attribute.attrelid = parent.oid and attribute.attnum = part.partattrs[0]
+  ) as key_column,
+  coalesce((
+    select pg_catalog.jsonb_object_agg(attribute.attname, pg_catalog.format_type(attribute.atttypid, attribute.atttypmod))
+    from pg_catalog.pg_attribute as attribute
+    where attribute.attrelid = parent.oid and attribute.attnum > 0 and not attribute.attisdropped
+  ), '{}') as columns,
+  pg_catalog.pg_get_userbyid(parent.relowner)::text as owner,
+  coalesce((
+    select pg_catalog.jsonb_agg(pg_catalog.jsonb_build_object(
+      'grantee', case acl.grantee when 0 then '' else pg_catalog.pg_get_userbyid(acl.grantee) end,
+      'privilege', acl.privilege_type,
+      'grantable', acl.is_grantable
+    ))
+    from pg_catalog.aclexplode(parent.relacl) as acl
+    where acl.grantee <> parent.relowner
+  ), '[]') as grants,
+  pg_catalog.obj_description(claim.oid, 'pg_proc') as claim_comment,
+  coalesce((
+    select pg_catalog.jsonb_object_agg(hold.day, hold.held_at)
+    from inboxd.holds as hold
+    where hold.inbox_id = inbox.id
+  ), '{}') as held,
+  coalesce((
+    select pg_catalog.array_agg(made.day)
+    from inboxd.partitions as made
+    where made.inbox_id = inbox.id
+  ), '{}') as made,
+  (select clock.trusted_at from inboxd.clock as clock) as trusted_at
+from inboxd.inboxes as inbox
+left join pg_catalog.pg_namespace as space on space.nspname = inbox.schema_name
+left join pg_catalog.pg_class as parent on parent.relnamespace = space.oid and parent.relname = inbox.table_name
+left join pg_catalog.pg_partitioned_table as part on part.partrelid = parent.oid
+left join pg_catalog.pg_proc as claim
+  on claim.pronamespace = space.oid
+  and claim.proname = inbox.table_name || '_claim'
+  and claim.proargtypes = '2950 25 1184 25'::pg_catalog.oidvector
+order by inbox.schema_name, inbox.table_name

@@ -1,0 +1,13 @@
+//! Maintenance: `init`, and one pass of lock → observe → plan → apply → record.
+//!
+//! The pass is a function that returns a report. Schedule, HTTP and command line all call it; none has logic of its own.
+
+mod apply;
+mod init;
+mod pass;
+mod report;
+
+pub use apply::Retries;
+pub use init::{InitReport, InitializedInbox, init};
+pub use pass::{PassRequest, plan_all, run_pass};
+pub use report::{InboxReport, PassOutcome, PlannedInbox, RunOutcome, RunReport, StepOutcome, StepReport, Trigger};

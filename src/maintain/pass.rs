@@ -1,0 +1,275 @@
+//! One pass over the inboxes of a database.
+
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use super::{
+    apply::{Retries, apply},
+    report::{InboxReport, PassOutcome, PlannedInbox, RunOutcome, RunReport, StepOutcome, StepReport, Trigger},
+};
+use crate::{
+    clock::Clock,
+    postgres::{
+        DbError,
+        catalog::{self, Observation, Observed},
+        journal::{self, StepRecord},
+        lock, schema,
+    },
+    pure::{Action, FindingCode, InboxSpec, Plan, Step, plan},
+};
+
+/// What a pass is asked to do.
+#[derive(Clone, Copy)]
+pub struct PassRequest<'a> {
+    /// The name under which the replicas manage their inboxes.
+    pub deployment: &'a str,
+    /// The inboxes of this database.
+    pub specs: &'a [InboxSpec],
+    /// What set it off.
+    pub trigger: Trigger,
+    /// Whether a person has confirmed that the database's clock is right.
+    pub confirm_clock: bool,
+    /// How steps are retried.
+    pub retries: Retries,
+    /// The host's clock.
+    pub clock: &'a Clock,
+    /// Asked between steps: once true, the step in hand has been the last.
+    pub stop: &'a (dyn Fn() -> bool + Send + Sync),
+}
+
+impl std::fmt::Debug for PassRequest<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PassRequest")
+            .field("deployment", &self.deployment)
+            .field("trigger", &self.trigger)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a run would do now to each inbox. Reads only.
+///
+/// # Errors
+/// When the database fails, or its control schema is missing or of another version.
+pub async fn plan_all(
+    connection: &mut PgConnection,
+    specs: &[InboxSpec],
+    deployment: &str,
+    clock: &Clock,
+) -> Result<(Observation, Vec<PlannedInbox>), DbError> {
+    schema::check(connection).await?;
+    let observation = catalog::observe(connection, specs, deployment, clock.now()).await?;
+    let planned = plans(specs, &observation)
+        .zip(specs)
+        .map(|(plan, spec)| PlannedInbox {
+            inbox: spec.name.clone(),
+            table: spec.table.clone(),
+            plan,
+        })
+        .collect();
+    Ok((observation, planned))
+}
+
+fn plans(specs: &[InboxSpec], observation: &Observation) -> impl Iterator<Item = Plan> {
+    let now = observation.server.now;
+    specs
+        .iter()
+        .zip(&observation.inboxes)
+        .map(move |(spec, observed)| plan(now, &spec.policy, &observed.found))
+}
+
+/// Runs one pass: lock, observe, plan, apply step by step, record.
+///
+/// The connection is the pass's own, with the settings of [`crate::postgres::session_options`]: the run lock lives on it.
+/// This future is never to be dropped half-way; ask it to stop through [`PassRequest::stop`] and await it.
+///
+/// # Errors
+/// When the database cannot be reached or cut us off, or the control schema is not of our version. A step that fails is
+/// no error: the run is then partial, and the next one heals it.
+pub async fn run_pass(connection: &mut PgConnection, request: PassRequest<'_>) -> Result<PassOutcome, DbError> {
+    if catalog::server(connection).await?.in_recovery {
+        return Ok(PassOutcome::Standby);
+    }
+    schema::check(connection).await?;
+    if let Err(holder) = lock::try_lock(connection).await? {
+        return Ok(PassOutcome::Busy { holder });
+    }
+    let report = locked_pass(connection, request).await;
+    // A lost connection has given the lock back already; its error is the one to report.
+    let released = lock::release(connection).await;
+    let report = report?;
+    released?;
+    Ok(PassOutcome::Ran(report))
+}
+
+async fn locked_pass(connection: &mut PgConnection, request: PassRequest<'_>) -> Result<RunReport, DbError> {
+    let PassRequest {
+        deployment,
+        specs,
+        trigger,
+        clock,
+        ..
+    } = request;
+    let id = uuid::Builder::from_random_bytes(rand::random()).into_uuid();
+    let started_at = journal::run_started(connection, id, deployment, trigger.as_str()).await?;
+    if request.confirm_clock {
+        journal::confirm_clock(connection).await?;
+    }
+    let observation = catalog::observe(connection, specs, deployment, clock.now()).await?;
+    let plans: Vec<Plan> = plans(specs, &observation).collect();
+    let steps = apply_plans(connection, request, id, &observation, &plans).await?;
+
+    let (after, planned) = if steps.iter().all(Vec::is_empty) {
+        (observation, plans)
+    } else {
+        let after = catalog::observe(connection, specs, deployment, clock.now()).await?;
+        let planned = self::plans(specs, &after).collect();
+        (after, planned)
+    };
+    if clock_is_trusted(&planned) {
+        journal::trust_clock(connection, after.server.now).await?;
+    }
+    let whole = steps.iter().flatten().all(|step| step.outcome == StepOutcome::Done);
+    let outcome = if whole { RunOutcome::Done } else { RunOutcome::Partial };
+    let finished_at = journal::run_finished(connection, id, outcome.as_str(), None).await?;
+    let inboxes = specs
+        .iter()
+        .zip(steps)
+        .zip(planned)
+        .map(|((spec, steps), after)| InboxReport {
+            inbox: spec.name.clone(),
+            steps,
+            after,
+        })
+        .collect();
+    Ok(RunReport {
+        id,
+        trigger,
+        started_at,
+        finished_at,
+        outcome,
+        inboxes,
+    })
+}
+
+fn clock_is_trusted(plans: &[Plan]) -> bool {
+    !plans
+        .iter()
+        .flat_map(|plan| &plan.findings)
+        .any(|finding| finding.code == FindingCode::BlockedByClock)
+}
+
+/// Everything that keeps claims alive comes before everything that takes away, over all inboxes.
+const PHASES: [&[Action]; 2] = [
+    &[Action::Finalize, Action::Create],
+    &[Action::Detach, Action::MarkDetached, Action::Drop],
+];
+
+async fn apply_plans(
+    connection: &mut PgConnection,
+    request: PassRequest<'_>,
+    run_id: Uuid,
+    observation: &Observation,
+    plans: &[Plan],
+) -> Result<Vec<Vec<StepReport>>, DbError> {
+    let mut reports: Vec<Vec<StepReport>> = plans.iter().map(|_| Vec::new()).collect();
+    let mut ordinal = 0;
+    for phase in PHASES {
+        for (index, plan) in plans.iter().enumerate() {
+            let (spec, observed) = (&request.specs[index], &observation.inboxes[index]);
+            for step in plan.steps.iter().filter(|step| phase.contains(&step.action)) {
+                let why_not = why_skip(request, &reports[index], step);
+                let report = match why_not {
+                    Some(why) => StepReport {
+                        step: step.clone(),
+                        outcome: StepOutcome::Skipped { why },
+                        attempts: 0,
+                        duration_ms: 0,
+                    },
+                    None => apply(connection, spec, observed, step.clone(), request.retries).await?,
+                };
+                ordinal += 1;
+                record(connection, run_id, ordinal, observed, &report).await?;
+                log_step(&spec.name, &report);
+                reports[index].push(report);
+            }
+        }
+    }
+    Ok(reports)
+}
+
+/// Why a step is left out of this run, if it is.
+fn why_skip(request: PassRequest<'_>, before: &[StepReport], step: &Step) -> Option<String> {
+    if (request.stop)() {
+        return Some("the service is shutting down".to_owned());
+    }
+    let unfinished = before.iter().find(|report| {
+        matches!(report.step.action, Action::Finalize | Action::Detach)
+            && matches!(report.outcome, StepOutcome::Failed { .. })
+    })?;
+    (step.action == Action::Detach).then(|| {
+        format!(
+            "the detach of {} is not finished, and PostgreSQL allows one at a time",
+            unfinished.step.relation
+        )
+    })
+}
+
+async fn record(
+    connection: &mut PgConnection,
+    run_id: Uuid,
+    ordinal: i32,
+    observed: &Observed,
+    report: &StepReport,
+) -> Result<(), DbError> {
+    let (outcome, error_kind, error) = match &report.outcome {
+        StepOutcome::Done => ("done", None, None),
+        StepOutcome::Failed { kind, error } => ("failed", Some(kind.as_str()), Some(error.as_str())),
+        StepOutcome::Skipped { why } => ("skipped", None, Some(why.as_str())),
+    };
+    let record = StepRecord {
+        ordinal,
+        inbox_id: observed.found.inbox_id,
+        step: &report.step,
+        outcome,
+        error_kind,
+        error,
+        attempts: report.attempts,
+        duration_ms: report.duration_ms,
+    };
+    journal::record_step(connection, run_id, record).await
+}
+
+fn log_step(inbox: &str, report: &StepReport) {
+    let StepReport {
+        step,
+        outcome,
+        attempts,
+        duration_ms,
+    } = report;
+    let (action, relation, reason) = (step.action.as_str(), step.relation.as_str(), step.reason.as_str());
+    match outcome {
+        StepOutcome::Done => tracing::info!(
+            inbox,
+            relation,
+            action,
+            reason,
+            duration_ms,
+            attempts,
+            "{action} {relation}: done"
+        ),
+        StepOutcome::Failed { kind, error } => {
+            tracing::warn!(
+                inbox,
+                relation,
+                action,
+                reason,
+                kind = kind.as_str(),
+                error,
+                attempts,
+                duration_ms,
+                "{action} {relation}: failed"
+            );
+        }
+        StepOutcome::Skipped { why } => tracing::info!(inbox, relation, action, why, "{action} {relation}: left out"),
+    }
+}

@@ -1,0 +1,508 @@
+//! Catalog reads: one observation is three queries a database, however many inboxes it has.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use chrono::{DateTime, NaiveDate, Utc};
+use sqlx::{Connection, PgConnection, Row, postgres::PgRow, types::Json};
+use uuid::Uuid;
+
+use super::error::{DbError, Doing, ErrorKind};
+use crate::{
+    claim::ClaimConstants,
+    pure::{
+        Attachment, Bounds, Clocks, Consumers, Day, Found, FoundInbox, FoundRelation, Grant, Ident, InboxSpec,
+        Ownership, RelationKind, Routing,
+    },
+};
+
+/// The oldest PostgreSQL that inboxd works with: the first whose partitions can be detached concurrently.
+pub const OLDEST_SERVER: i32 = 140_000;
+
+/// What a server and a database are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Server {
+    /// Its clock.
+    pub now: DateTime<Utc>,
+    /// Its version as a number, for example 150018.
+    pub version_num: i32,
+    /// Whether it is a standby.
+    pub in_recovery: bool,
+    /// The identity of the cluster.
+    pub system_identifier: i64,
+    /// The identity of the database in it.
+    pub database_oid: u32,
+}
+
+/// Reads what the server is.
+///
+/// # Errors
+/// When the database fails, or is older than [`OLDEST_SERVER`].
+pub async fn server(connection: &mut PgConnection) -> Result<Server, DbError> {
+    let doing = || "ask the server what it is".to_owned();
+    let row = sqlx::query(include_str!("../../sql/observe/server.sql"))
+        .fetch_one(connection)
+        .await
+        .doing(doing)?;
+    let server = read_server(&row).doing(doing)?;
+    if server.version_num < OLDEST_SERVER {
+        return Err(DbError::noticed(
+            ErrorKind::Other,
+            format!(
+                "PostgreSQL {} is too old: inboxd needs 14 or later",
+                server.version_num / 10_000
+            ),
+        ));
+    }
+    Ok(server)
+}
+
+fn read_server(row: &PgRow) -> Result<Server, sqlx::Error> {
+    Ok(Server {
+        now: row.try_get("now")?,
+        version_num: row.try_get("version_num")?,
+        in_recovery: row.try_get("in_recovery")?,
+        system_identifier: row.try_get("system_identifier")?,
+        database_oid: oid(row, "database_oid")?,
+    })
+}
+
+fn oid(row: &PgRow, column: &str) -> Result<u32, sqlx::Error> {
+    row.try_get::<sqlx::postgres::types::Oid, _>(column).map(|oid| oid.0)
+}
+
+/// An inbox as the control schema has it on record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Registered {
+    /// Its identity.
+    pub id: Uuid,
+    /// The random part of its lock key.
+    pub lock_key: i64,
+    /// What chooses a partition.
+    pub routing: Routing,
+    /// Who shares it.
+    pub consumers: Consumers,
+    /// The deployment that manages it.
+    pub deployment: String,
+}
+
+/// One configured inbox, as it was found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Observed {
+    /// Its record; none before `init`.
+    pub registered: Option<Registered>,
+    /// What the planner may know.
+    pub found: Found,
+}
+
+/// One look at a database.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Observation {
+    /// The server.
+    pub server: Server,
+    /// The configured inboxes, in the order in which they were asked for.
+    pub inboxes: Vec<Observed>,
+}
+
+/// Looks at every configured inbox of a database, in one snapshot.
+///
+/// # Errors
+/// When the database fails or is too old. What is odd about an inbox is no error, but stands in its [`Found`].
+pub async fn observe(
+    connection: &mut PgConnection,
+    specs: &[InboxSpec],
+    deployment: &str,
+    host_now: DateTime<Utc>,
+) -> Result<Observation, DbError> {
+    let doing = || "observe the inboxes".to_owned();
+    let mut transaction = connection
+        .begin_with("begin isolation level repeatable read, read only")
+        .await
+        .doing(doing)?;
+    let server = server(&mut transaction).await?;
+    let inboxes = observe_in(&mut transaction, specs, deployment, &server, host_now).await?;
+    transaction.rollback().await.doing(doing)?;
+    Ok(Observation { server, inboxes })
+}
+
+/// The same within a transaction that the caller has open.
+///
+/// # Errors
+/// As [`observe`].
+pub(crate) async fn observe_in(
+    connection: &mut PgConnection,
+    specs: &[InboxSpec],
+    deployment: &str,
+    server: &Server,
+    host_now: DateTime<Utc>,
+) -> Result<Vec<Observed>, DbError> {
+    let doing = || "observe the inboxes".to_owned();
+    let inboxes = sqlx::query(include_str!("../../sql/observe/inboxes.sql"))
+        .fetch_all(&mut *connection)
+        .await
+        .doing(doing)?;
+    let relations = sqlx::query(include_str!("../../sql/observe/relations.sql"))
+        .fetch_all(connection)
+        .await
+        .doing(doing)?;
+
+    let mut by_inbox: HashMap<Uuid, Vec<&PgRow>> = HashMap::new();
+    for row in &relations {
+        by_inbox
+            .entry(row.try_get("inbox_id").doing(doing)?)
+            .or_default()
+            .push(row);
+    }
+    let mut records = HashMap::new();
+    for row in &inboxes {
+        let name: (String, String) = (
+            row.try_get("schema_name").doing(doing)?,
+            row.try_get("table_name").doing(doing)?,
+        );
+        records.insert(name, row);
+    }
+    specs
+        .iter()
+        .map(|spec| {
+            let name = (spec.table.schema().to_string(), spec.table.table().to_string());
+            match records.get(&name) {
+                None => Ok(unregistered(spec, host_now)),
+                Some(row) => {
+                    let id: Uuid = row.try_get("inbox_id")?;
+                    let relations = by_inbox.get(&id).map(Vec::as_slice).unwrap_or_default();
+                    read_inbox(row, relations, spec, deployment, server, host_now)
+                }
+            }
+        })
+        .collect::<Result<_, sqlx::Error>>()
+        .doing(doing)
+}
+
+fn unregistered(spec: &InboxSpec, host_now: DateTime<Utc>) -> Observed {
+    let found = Found {
+        table: spec.table.clone(),
+        inbox_id: Uuid::nil(),
+        ownership: Ownership::Ours,
+        inbox: FoundInbox::Missing,
+        relations: Vec::new(),
+        held: BTreeMap::new(),
+        made: BTreeSet::new(),
+        claim_retention: None,
+        claim_drift: Vec::new(),
+        plain_inserters: Vec::new(),
+        clocks: Clocks {
+            host: host_now,
+            trusted: None,
+        },
+    };
+    Observed {
+        registered: None,
+        found,
+    }
+}
+
+fn read_inbox(
+    row: &PgRow,
+    relations: &[&PgRow],
+    spec: &InboxSpec,
+    deployment: &str,
+    server: &Server,
+    host_now: DateTime<Utc>,
+) -> Result<Observed, sqlx::Error> {
+    let registered = Registered {
+        id: row.try_get("inbox_id")?,
+        lock_key: row.try_get("lock_key")?,
+        routing: match row.try_get::<&str, _>("routing")? {
+            "message_id" => Routing::MessageId,
+            _ => Routing::ProcessedAt,
+        },
+        consumers: match row.try_get::<&str, _>("consumers")? {
+            "many" => Consumers::Many,
+            _ => Consumers::One,
+        },
+        deployment: row.try_get("deployment")?,
+    };
+    let ownership = if registered.deployment != deployment {
+        Ownership::OtherDeployment(registered.deployment.clone())
+    } else if (row.try_get::<i64, _>("system_identifier")?, oid(row, "database_oid")?)
+        != (server.system_identifier, server.database_oid)
+    {
+        Ownership::OtherServer
+    } else {
+        Ownership::Ours
+    };
+    let wanted = ClaimConstants::of(spec, registered.id, registered.lock_key);
+    let comment: Option<String> = row.try_get("claim_comment")?;
+    let claim = comment.as_deref().and_then(ClaimConstants::from_comment);
+    let inbox = read_table(row, spec, &registered)?;
+    let plain_inserters = match &inbox {
+        FoundInbox::Fit { grants, .. } => grants
+            .iter()
+            .filter(|grant| grant.privilege == "INSERT")
+            .map(|grant| {
+                if grant.grantee.is_empty() {
+                    "public".to_owned()
+                } else {
+                    grant.grantee.clone()
+                }
+            })
+            .collect(),
+        FoundInbox::Missing | FoundInbox::Unfit(_) => Vec::new(),
+    };
+    let found = Found {
+        table: spec.table.clone(),
+        inbox_id: registered.id,
+        ownership,
+        inbox,
+        relations: relations
+            .iter()
+            .map(|row| read_relation(row, registered.routing))
+            .collect::<Result<_, _>>()?,
+        held: days(row, "held")?,
+        made: row
+            .try_get::<Vec<NaiveDate>, _>("made")?
+            .into_iter()
+            .map(Day::from)
+            .collect(),
+        claim_retention: claim.as_ref().and_then(|claim| claim.retention().ok()),
+        claim_drift: claim.map(|claim| claim.drift_from(&wanted)).unwrap_or_default(),
+        plain_inserters,
+        clocks: Clocks {
+            host: host_now,
+            trusted: row.try_get("trusted_at")?,
+        },
+    };
+    Ok(Observed {
+        registered: Some(registered),
+        found,
+    })
+}
+
+fn days(row: &PgRow, column: &str) -> Result<BTreeMap<Day, DateTime<Utc>>, sqlx::Error> {
+    let Json(days): Json<BTreeMap<NaiveDate, DateTime<Utc>>> = row.try_get(column)?;
+    Ok(days.into_iter().map(|(day, since)| (Day::from(day), since)).collect())
+}
+
+/// Whether the table is what the configuration and the record say.
+fn read_table(row: &PgRow, spec: &InboxSpec, registered: &Registered) -> Result<FoundInbox, sqlx::Error> {
+    let Some(kind) = row.try_get::<Option<String>, _>("kind")? else {
+        return Ok(FoundInbox::Missing);
+    };
+    let (configured, made) = (
+        (spec.policy.routing, spec.policy.consumers),
+        (registered.routing, registered.consumers),
+    );
+    if configured != made {
+        return Ok(FoundInbox::Unfit(format!(
+            "it was made with routing {} for {} consumers, configured is {} for {}; neither can be changed",
+            made.0, made.1, configured.0, configured.1
+        )));
+    }
+    if let Some(why) = misfit(&kind, row, spec)? {
+        return Ok(FoundInbox::Unfit(why));
+    }
+    Ok(FoundInbox::Fit {
+        owner: row.try_get("owner")?,
+        grants: grants(row)?,
+    })
+}
+
+fn misfit(kind: &str, row: &PgRow, spec: &InboxSpec) -> Result<Option<String>, sqlx::Error> {
+    if kind != "p" {
+        return Ok(Some("it is not a partitioned table".to_owned()));
+    }
+    let column = spec.policy.routing.column();
+    let partitioned_by: Option<String> = row.try_get("key_column")?;
+    let by_range = row.try_get::<Option<&str>, _>("strategy")? == Some("r")
+        && row.try_get::<Option<i32>, _>("key_columns")? == Some(1);
+    if !by_range || partitioned_by.as_deref() != Some(column) {
+        return Ok(Some(format!("it is not partitioned by range ({column})")));
+    }
+    let Json(columns): Json<BTreeMap<String, String>> = row.try_get("columns")?;
+    let consumer = (spec.policy.consumers == Consumers::Many).then_some(("consumer", "text"));
+    let wanted = [
+        ("message_id", "uuid"),
+        ("topic", "character varying(255)"),
+        ("processed_at", "timestamp with time zone"),
+    ];
+    Ok(wanted
+        .into_iter()
+        .chain(consumer)
+        .find_map(|(name, kind)| match columns.get(name) {
+            Some(found) if found == kind => None,
+            Some(found) => Some(format!("column {name} is of type {found}, not {kind}")),
+            None => Some(format!("it has no column {name} of type {kind}")),
+        }))
+}
+
+fn grants(row: &PgRow) -> Result<BTreeSet<Grant>, sqlx::Error> {
+    let Json(grants): Json<BTreeSet<Grant>> = row.try_get("grants")?;
+    Ok(grants)
+}
+
+fn ident(row: &PgRow, column: &str) -> Result<Ident, sqlx::Error> {
+    Ident::new(row.try_get::<String, _>(column)?).map_err(|error| sqlx::Error::Decode(Box::new(error)))
+}
+
+fn read_relation(row: &PgRow, routing: Routing) -> Result<FoundRelation, sqlx::Error> {
+    let attachment = match (row.try_get("is_child")?, row.try_get("is_pending")?) {
+        (true, false) => Attachment::Attached,
+        (true, true) => Attachment::PendingDetach,
+        (false, _) => Attachment::Loose,
+    };
+    let marker: Option<crate::pure::Marker> = row
+        .try_get::<Option<&str>, _>("comment")?
+        .and_then(|comment| comment.parse().ok());
+    let recorded: Option<DateTime<Utc>> = row.try_get("detached_at")?;
+    Ok(FoundRelation {
+        schema: ident(row, "schema_name")?,
+        name: ident(row, "relation_name")?,
+        oid: oid(row, "oid")?,
+        kind: match row.try_get::<&str, _>("kind")? {
+            "r" => RelationKind::Table,
+            "p" => RelationKind::PartitionedTable,
+            "f" => RelationKind::ForeignTable,
+            _ => RelationKind::Other,
+        },
+        attachment,
+        bounds: row
+            .try_get::<Option<&str>, _>("bounds")?
+            .map(|text| Bounds::parse(text, routing)),
+        detached_at: recorded.or_else(|| marker.as_ref().and_then(|marker| marker.detached_at)),
+        marker,
+        has_key: row.try_get("has_key")?,
+        owner: row.try_get("owner")?,
+        grants: grants(row)?,
+        storage: row.try_get::<Vec<String>, _>("storage")?.into_iter().collect(),
+        estimated_rows: row.try_get("estimated_rows")?,
+        bytes: None,
+    })
+}
+
+/// Adds the sizes on disk, where they can be had without waiting.
+///
+/// # Errors
+/// When the database fails. A lock that comes in between is no error: the sizes stay unknown.
+pub async fn add_sizes(connection: &mut PgConnection, observation: &mut Observation) -> Result<(), DbError> {
+    let oids: Vec<_> = observation
+        .inboxes
+        .iter()
+        .flat_map(|inbox| &inbox.found.relations)
+        .map(|relation| sqlx::postgres::types::Oid(relation.oid))
+        .collect();
+    let sizes =
+        sqlx::query_as::<_, (sqlx::postgres::types::Oid, Option<i64>)>(include_str!("../../sql/observe/sizes.sql"))
+            .bind(&oids)
+            .fetch_all(connection)
+            .await
+            .doing(|| "read the sizes".to_owned());
+    let sizes: HashMap<u32, i64> = match sizes {
+        Ok(rows) => rows
+            .into_iter()
+            .filter_map(|(oid, bytes)| Some((oid.0, bytes?)))
+            .collect(),
+        Err(error) if error.kind().is_retryable() => HashMap::new(),
+        Err(error) => return Err(error),
+    };
+    for relation in observation
+        .inboxes
+        .iter_mut()
+        .flat_map(|inbox| &mut inbox.found.relations)
+    {
+        relation.bytes = sizes.get(&relation.oid).copied();
+    }
+    Ok(())
+}
+
+/// One relation, as a step must find it again.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Relation {
+    pub(crate) is_table: bool,
+    pub(crate) is_partition: bool,
+    pub(crate) is_pending: bool,
+    pub(crate) marker: Option<crate::pure::Marker>,
+    pub(crate) owner: String,
+    pub(crate) grants: BTreeSet<Grant>,
+}
+
+/// The relation of an OID, if it still has that name.
+pub(crate) async fn relation(
+    connection: &mut PgConnection,
+    oid: u32,
+    schema: &Ident,
+    name: &Ident,
+) -> Result<Option<Relation>, DbError> {
+    look_up(connection, Some(oid), schema, name).await
+}
+
+/// The relation of a name.
+pub(crate) async fn relation_by_name(
+    connection: &mut PgConnection,
+    schema: &Ident,
+    name: &Ident,
+) -> Result<Option<Relation>, DbError> {
+    look_up(connection, None, schema, name).await
+}
+
+async fn look_up(
+    connection: &mut PgConnection,
+    oid: Option<u32>,
+    schema: &Ident,
+    name: &Ident,
+) -> Result<Option<Relation>, DbError> {
+    let doing = || format!("look at {name}");
+    let row = sqlx::query(include_str!("../../sql/observe/relation.sql"))
+        .bind(oid.map(sqlx::postgres::types::Oid))
+        .bind(schema.as_str())
+        .bind(name.as_str())
+        .fetch_optional(connection)
+        .await
+        .doing(doing)?;
+    row.map(|row| {
+        Ok::<_, sqlx::Error>(Relation {
+            is_table: row.try_get::<&str, _>("kind")? == "r",
+            is_partition: row.try_get("is_partition")?,
+            is_pending: row.try_get::<Option<bool>, _>("is_pending")?.unwrap_or(false),
+            marker: row
+                .try_get::<Option<&str>, _>("comment")?
+                .and_then(|comment| comment.parse().ok()),
+            owner: row.try_get("owner")?,
+            grants: grants(&row)?,
+        })
+    })
+    .transpose()
+    .doing(doing)
+}
+
+/// What stands under the name of an inbox that is not on record yet.
+///
+/// # Errors
+/// When the database fails.
+pub async fn unregistered_table(connection: &mut PgConnection, spec: &InboxSpec) -> Result<FoundInbox, DbError> {
+    let doing = || format!("look at {}", spec.table);
+    let row = sqlx::query(include_str!("../../sql/observe/table.sql"))
+        .bind(spec.table.schema().as_str())
+        .bind(spec.table.table().as_str())
+        .fetch_optional(connection)
+        .await
+        .doing(doing)?;
+    let Some(row) = row else { return Ok(FoundInbox::Missing) };
+    let kind: String = row.try_get("kind").doing(doing)?;
+    match misfit(&kind, &row, spec).doing(doing)? {
+        Some(why) => Ok(FoundInbox::Unfit(why)),
+        None => Ok(FoundInbox::Fit {
+            owner: row.try_get("owner").doing(doing)?,
+            grants: BTreeSet::new(),
+        }),
+    }
+}
+
+/// The comment of an inbox's claim function; none when there is no such function.
+pub(crate) async fn claim_comment(connection: &mut PgConnection, spec: &InboxSpec) -> Result<Option<String>, DbError> {
+    let comment: Option<Option<String>> = sqlx::query_scalar(include_str!("../../sql/observe/claim_comment.sql"))
+        .bind(spec.table.schema().as_str())
+        .bind(spec.table.table().as_str())
+        .fetch_optional(connection)
+        .await
+        .doing(|| format!("look at the claim function of {}", spec.table))?;
+    Ok(comment.flatten())
+}

@@ -1,0 +1,245 @@
+//! The claim functions of an inbox: made, upgraded and granted.
+
+use sqlx::PgConnection;
+
+use super::{
+    Sql, execute,
+    partition::{derive, key_columns},
+    template::render,
+};
+use crate::{
+    claim::ClaimConstants,
+    postgres::error::{DbError, ErrorKind},
+    pure::{Consumers, Day, Derived, Function, Ident, InboxSpec, Retention, Routing},
+};
+
+/// In the order of creation: a body may only call what stands before it.
+const FUNCTIONS: [Function; 6] = [
+    Function::Inner,
+    Function::Wait,
+    Function::Claim,
+    Function::TryClaim,
+    Function::ClaimBatch,
+    Function::Forget,
+];
+
+/// The argument types, as grants and comments name a function.
+fn arguments(function: Function) -> &'static str {
+    match function {
+        Function::Inner | Function::Claim => "uuid, text, timestamptz, text",
+        Function::Wait | Function::TryClaim => "uuid, text, timestamptz, text, interval",
+        Function::ClaimBatch => "uuid[], text[], timestamptz[], text, interval",
+        Function::Forget => "uuid, text, text",
+    }
+}
+
+fn template(function: Function, routing: Routing) -> &'static str {
+    match (function, routing) {
+        (Function::Inner, Routing::ProcessedAt) => include_str!("../../../sql/claim/inner_processed_at.sql"),
+        (Function::Inner, Routing::MessageId) => include_str!("../../../sql/claim/inner_message_id.sql"),
+        (Function::Wait, _) => include_str!("../../../sql/claim/wait.sql"),
+        (Function::Claim, _) => include_str!("../../../sql/claim/claim.sql"),
+        (Function::TryClaim, _) => include_str!("../../../sql/claim/try_claim.sql"),
+        (Function::ClaimBatch, _) => include_str!("../../../sql/claim/claim_batch.sql"),
+        (Function::Forget, _) => include_str!("../../../sql/claim/forget.sql"),
+    }
+}
+
+/// `"schema"."name"(types)`.
+pub(super) fn signature(spec: &InboxSpec, function: Function) -> Result<Sql, DbError> {
+    let values = [
+        ("name", qualified(spec, function)?),
+        ("arguments", Sql::fixed(arguments(function))),
+    ];
+    Ok(Sql::of("{{name}}({{arguments}})", &values))
+}
+
+fn qualified(spec: &InboxSpec, function: Function) -> Result<Sql, DbError> {
+    Ok(Sql::in_schema(
+        spec.table.schema(),
+        &derive(&spec.table, Derived::Function(function))?,
+    ))
+}
+
+/// Makes or replaces an inbox's claim functions, in the transaction that the caller holds open: they are executable by
+/// everybody when made, so the revoke belongs in the same transaction.
+///
+/// # Errors
+/// When a statement fails; the caller rolls back.
+pub async fn install_functions(
+    connection: &mut PgConnection,
+    spec: &InboxSpec,
+    owner: &Ident,
+    constants: &ClaimConstants,
+) -> Result<(), DbError> {
+    let values = values(spec, constants)?;
+    for function in FUNCTIONS {
+        let mut values = values.clone();
+        values.push(("function", qualified(spec, function)?));
+        execute(connection, template(function, spec.policy.routing), &values).await?;
+        let on_it = [("function", signature(spec, function)?), ("role", Sql::ident(owner))];
+        execute(connection, include_str!("../../../sql/ddl/own_function.sql"), &on_it).await?;
+        execute(connection, include_str!("../../../sql/ddl/revoke_execute.sql"), &on_it).await?;
+    }
+    let comment = constants
+        .to_comment()
+        .map_err(|error| DbError::noticed(ErrorKind::Other, error.to_string()))?;
+    let values = [
+        ("function", signature(spec, Function::Claim)?),
+        ("text", Sql::literal(&comment)),
+    ];
+    execute(
+        connection,
+        include_str!("../../../sql/ddl/comment_function.sql"),
+        &values,
+    )
+    .await
+}
+
+/// Everything that the templates name, but for the function itself.
+fn values(spec: &InboxSpec, constants: &ClaimConstants) -> Result<Vec<(&'static str, Sql)>, DbError> {
+    let table = &spec.table;
+    let many = constants.consumers == Consumers::Many;
+    let if_many = |text: &'static str| Sql::fixed(if many { text } else { "" });
+    let inbox = Sql::table(table);
+    let inbox_literal = Sql::literal(inbox.as_str());
+
+    // `"schema"."table_` as a literal: the body adds the day and the closing quote.
+    let any_partition = Sql::in_schema(table.schema(), &table.partition(Day::FIRST));
+    let prefix = any_partition
+        .as_str()
+        .trim_end_matches('"')
+        .trim_end_matches(Day::FIRST.underscored().as_str());
+    let dynamic = |template: &'static str| {
+        Sql::literal(&render(
+            template,
+            &[
+                ("inbox", inbox.clone()),
+                ("and_consumer", if_many(" and consumer = $2")),
+                ("and_consumer_4", if_many(" and consumer = $4")),
+            ],
+        ))
+    };
+
+    let oldest = match constants
+        .retention()
+        .map_err(|error| DbError::noticed(ErrorKind::Other, error.to_string()))?
+    {
+        Retention::For(length) => Sql::of(
+            "date_trunc('day', clock - interval {{length}}, 'UTC')",
+            &[("length", Sql::seconds(length.num_seconds()))],
+        ),
+        Retention::Forever => Sql::fixed("timestamptz '-infinity'"),
+    };
+    let lock_seed = Sql::number(constants.lock_key);
+    let lock_key = if many {
+        // The "C" collation: another one could hash equal names apart.
+        Sql::of(
+            "uuid_hash_extended(id, hashtextextended(msg_consumer collate \"C\", {{seed}}))",
+            &[("seed", lock_seed.clone())],
+        )
+    } else {
+        Sql::of("uuid_hash_extended(id, {{seed}})", &[("seed", lock_seed.clone())])
+    };
+    let batch_order = match (constants.routing, many) {
+        (Routing::MessageId, _) => Sql::fixed("given.id"),
+        (Routing::ProcessedAt, true) => Sql::of(
+            "uuid_hash_extended(given.id, hashtextextended(consumer collate \"C\", {{seed}}))",
+            &[("seed", lock_seed)],
+        ),
+        (Routing::ProcessedAt, false) => Sql::of("uuid_hash_extended(given.id, {{seed}})", &[("seed", lock_seed)]),
+    };
+    let consumer_check = Sql::of(
+        if many {
+            include_str!("../../../sql/claim/consumer_needed.sql")
+        } else {
+            include_str!("../../../sql/claim/consumer_refused.sql")
+        },
+        &[("inbox_literal", inbox_literal.clone())],
+    );
+    let mut values = vec![
+        ("inner", qualified(spec, Function::Inner)?),
+        ("bounded", qualified(spec, Function::Wait)?),
+        ("inbox_id", Sql::literal(&constants.inbox.to_string())),
+        ("consumer_check", consumer_check),
+        ("consumer_column", if_many(", consumer")),
+        ("consumer_argument", if_many(", msg_consumer")),
+        ("consumer_equals", if_many(" and held.consumer = msg_consumer")),
+        (
+            "key_columns",
+            Sql::fixed(if many {
+                "array['consumer', 'message_id']"
+            } else {
+                "array['message_id']"
+            }),
+        ),
+        ("on_key", key_columns(constants.consumers)),
+        (
+            "insert_values",
+            Sql::fixed(if many {
+                "' (message_id, topic, processed_at, consumer) values ($1, $2, $3, $4) on conflict'"
+            } else {
+                "' (message_id, topic, processed_at) values ($1, $2, $3) on conflict'"
+            }),
+        ),
+        (
+            "look_back",
+            dynamic(
+                "select processed_at, xmin::text from {{inbox}} where message_id = $1 and processed_at >= $2 and processed_at < $3{{and_consumer_4}} limit 1",
+            ),
+        ),
+        (
+            "match",
+            dynamic("select processed_at, xmin::text from {{inbox}} where message_id = $1{{and_consumer}} limit 1"),
+        ),
+        (
+            "leaf_match",
+            Sql::literal(&render(
+                " where message_id = $1{{and_consumer}}",
+                &[("and_consumer", if_many(" and consumer = $2"))],
+            )),
+        ),
+        ("leaf_prefix", Sql::literal(prefix)),
+        ("inbox_literal", inbox_literal),
+        ("inbox", inbox),
+        ("oldest", oldest),
+        ("lock_key", lock_key),
+        ("batch_order", batch_order),
+        ("horizon", Sql::seconds((constants.ahead_days + 1) * 86_400)),
+        (
+            "producer_clock_tolerance",
+            Sql::seconds(constants.producer_clock_tolerance_seconds),
+        ),
+        (
+            "clock_step_tolerance",
+            Sql::seconds(constants.clock_step_tolerance_seconds),
+        ),
+        ("max_batch", Sql::number(i64::from(constants.max_batch))),
+        (
+            "outcome_of_row",
+            Sql::fixed(include_str!("../../../sql/claim/outcome_of_row.sql")),
+        ),
+        (
+            "invalid_hint",
+            Sql::fixed(match constants.routing {
+                Routing::MessageId => "'An inbox with message_id routing takes UUIDv7 ids only.'",
+                Routing::ProcessedAt => "'NULL and the nil UUID would make unrelated messages one.'",
+            }),
+        ),
+    ];
+    let quote = dollar_quote(&values);
+    values.push(("quote", quote));
+    Ok(values)
+}
+
+/// A dollar quote that no fragment can end: a table may be named anything.
+fn dollar_quote(values: &[(&'static str, Sql)]) -> Sql {
+    let mut tag = "inboxd".to_owned();
+    while values
+        .iter()
+        .any(|(_, value)| value.as_str().contains(&format!("${tag}$")))
+    {
+        tag.push('_');
+    }
+    Sql::dollar_quote(&tag)
+}

@@ -1,0 +1,12 @@
+//! The only place with catalog reads and DDL.
+
+pub mod catalog;
+pub mod ddl;
+mod error;
+pub mod journal;
+pub mod lock;
+pub mod schema;
+mod session;
+
+pub use error::{DbError, ErrorKind};
+pub use session::{Timeouts, connect, describe, session_options};

@@ -1,0 +1,48 @@
+//! What is configured about one inbox.
+
+use chrono::TimeDelta;
+
+use super::{Ident, Policy, TableName};
+
+/// One inbox, as the configuration describes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InboxSpec {
+    /// The name under which people and URLs know it.
+    pub name: String,
+    /// Its table.
+    pub table: TableName,
+    /// How it is kept.
+    pub policy: Policy,
+    /// What its claim functions are made with.
+    pub claim: ClaimSpec,
+    /// The role that owns the table, its partitions and its functions; the connecting role when none is named.
+    pub owner: Option<Ident>,
+    /// Roles that may claim, and nothing else.
+    pub consumer_roles: Vec<Ident>,
+    /// Roles that may forget a message.
+    pub admin_roles: Vec<Ident>,
+}
+
+/// The constants of the claim functions that are not policy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClaimSpec {
+    /// How far a producer's clock may be off: the look-back goes this much further back than a message's creation.
+    pub producer_clock_tolerance: TimeDelta,
+    /// How far the server's clock may step back: this long before midnight tomorrow's partition is probed too.
+    pub clock_step_tolerance: TimeDelta,
+    /// The most ids in one batch.
+    pub max_batch: u32,
+}
+
+impl Default for ClaimSpec {
+    fn default() -> Self {
+        Self {
+            // A day, so that yesterday is always probed.
+            producer_clock_tolerance: TimeDelta::hours(24),
+            clock_step_tolerance: TimeDelta::hours(1),
+            // Each id holds a lock in a table that the whole server shares; 8,000 in one transaction exhausted it at
+            // PostgreSQL's default settings, 14,000 over 8 sessions fitted.
+            max_batch: 1_000,
+        }
+    }
+}
