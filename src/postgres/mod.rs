@@ -2,6 +2,7 @@
 
 pub mod catalog;
 pub mod ddl;
+pub mod embedded;
 mod error;
 pub mod journal;
 pub mod lock;

@@ -1,0 +1,8 @@
+//! What the tests stand on: folders, servers and clocks of their own, none of which outlives the test process.
+
+#![allow(dead_code, reason = "a toolbox: not every tool is in use all the time")]
+
+pub(crate) mod clock;
+pub(crate) mod folder;
+pub(crate) mod process;
+pub(crate) mod server;
