@@ -18,6 +18,8 @@ pub mod maintain;
 #[cfg(feature = "maintain")]
 pub mod postgres;
 mod pure;
+#[cfg(feature = "service")]
+pub mod service;
 
 pub use pure::{
     Action, Ahead, Attachment, Bounds, ClaimSpec, Clocks, Consumers, Day, DayError, Derived, Finding, FindingCode,

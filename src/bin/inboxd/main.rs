@@ -1,2 +1,32 @@
-//! bin
-fn main() {}
+//! The `inboxd` program: parse, compose, exit code.
+
+mod args;
+mod commands;
+mod embedded;
+mod text;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    let arguments = args::Arguments::parse();
+    let runtime = match tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+    {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("inboxd: cannot start: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match runtime.block_on(commands::execute(arguments)) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("inboxd: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

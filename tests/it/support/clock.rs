@@ -7,11 +7,12 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use chrono::{DateTime, TimeDelta, Utc};
+use inboxd::clock::Clock;
 
 use super::folder::Folder;
 use super::process;
@@ -22,7 +23,7 @@ use super::server::{OwnServer, TestDatabase, options_in};
 pub(crate) struct ClockServer {
     pub(crate) server: OwnServer,
     offset_file: File,
-    offset_nanos: AtomicI64,
+    offset_nanos: Arc<AtomicI64>,
     environment: Vec<(OsString, OsString)>,
 }
 
@@ -48,7 +49,7 @@ impl ClockServer {
         Self {
             server,
             offset_file,
-            offset_nanos: AtomicI64::new(0),
+            offset_nanos: Arc::default(),
             environment,
         }
     }
@@ -76,6 +77,12 @@ impl ClockServer {
     /// What the server's clock shows.
     pub(crate) fn now(&self) -> DateTime<Utc> {
         host_now() + TimeDelta::nanoseconds(self.offset_nanos.load(Ordering::SeqCst))
+    }
+
+    /// The same clock, as a host in step with the server has it.
+    pub(crate) fn clock(&self) -> Clock {
+        let offset = self.offset_nanos.clone();
+        Clock::from_fn(move || host_now() + TimeDelta::nanoseconds(offset.load(Ordering::SeqCst)))
     }
 
     /// Environment variables that put another process under the same clock.

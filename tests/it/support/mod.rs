@@ -4,5 +4,6 @@
 
 pub(crate) mod clock;
 pub(crate) mod folder;
+pub(crate) mod inbox;
 pub(crate) mod process;
 pub(crate) mod server;

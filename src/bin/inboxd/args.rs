@@ -1,0 +1,70 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Keeps PostgreSQL transactional inboxes alive: makes daily partitions ahead of time and drops the expired ones whole.
+#[derive(Debug, Parser)]
+#[command(
+    version,
+    after_help = "A first try, with a private PostgreSQL of its own:\n  inboxd serve --embedded\n\n\
+        With your database:\n  export DATABASE_URL=postgres://user:password@host/database\n  \
+        inboxd init     make the inbox table and its claim functions\n  \
+        inboxd plan     see what a run would do\n  \
+        inboxd serve    keep it alive\n\n\
+        Exit codes: 0 all is well; 1 it could not be done (`check`: a warning); 2 wrong arguments (`check`: claims fail or \
+        soon will); 3 (`run`) some steps failed; 4 (`run`) another run is going."
+)]
+pub(crate) struct Arguments {
+    /// The configuration file (TOML). Without one, defaults and the environment hold.
+    #[arg(long, short, global = true, env = "INBOXD_CONFIG", value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Print one JSON value instead of text.
+    #[arg(long, global = true, env = "INBOXD_JSON")]
+    pub(crate) json: bool,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run the service: a pass at start and on the schedule, with HTTP status.
+    ///
+    /// It ends on SIGTERM or Ctrl-C, after the step in hand.
+    Serve(Serve),
+    /// Make the control schema, the inbox tables, their claim functions and grants. Running it again is harmless.
+    Init,
+    /// Show what a run would do now, why, and which locks it would take. Changes nothing.
+    Plan,
+    /// Run one pass: make what is missing, take out what has expired.
+    Run(Run),
+    /// Show the inboxes, their partitions and the last run.
+    Status,
+    /// Check for probes: exits 0 when all is well, 1 on a warning, 2 when claims fail or soon will.
+    Check,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Serve {
+    /// Start a private PostgreSQL and use it instead of a configured database. It is never started unasked.
+    #[arg(long)]
+    pub(crate) embedded: bool,
+
+    /// Where the private PostgreSQL keeps its data [default: /var/lib/inboxd for root, else ~/.local/state/inboxd].
+    #[arg(long, env = "INBOXD_STATE_DIR", value_name = "DIR", requires = "embedded")]
+    pub(crate) state_dir: Option<PathBuf>,
+
+    /// Let the private PostgreSQL listen on this port of 127.0.0.1 too, not only on its socket.
+    #[arg(long, value_name = "PORT", requires = "embedded")]
+    pub(crate) postgres_port: Option<u16>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Run {
+    /// Say that the database's clock is right although it has leapt: removal goes on after an outage of many days.
+    #[arg(long)]
+    pub(crate) confirm_clock: bool,
+}

@@ -1,0 +1,109 @@
+//! The configuration: one TOML file plus environment, every value checked before the first connection.
+
+mod check;
+mod raw;
+
+use std::{collections::HashMap, net::SocketAddr, path::Path};
+
+use sqlx::postgres::PgConnectOptions;
+
+use super::cron::Schedule;
+use crate::{maintain::Retries, postgres::Timeouts, pure::InboxSpec};
+
+/// The prefix of environment variables that set a key: `INBOXD_SCHEDULE__CRON` sets `schedule.cron`.
+const ENV_PREFIX: &str = "INBOXD_";
+
+/// Variables with that prefix that are options of the command line, not keys.
+const ENV_OPTIONS: &[&str] = &["INBOXD_CONFIG", "INBOXD_STATE_DIR", "INBOXD_JSON"];
+
+/// A checked configuration.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The name under which a set of replicas manages its inboxes.
+    pub deployment: String,
+    /// The database; none when it is to come from elsewhere (a private cluster).
+    pub database: Option<Database>,
+    /// The inboxes.
+    pub inboxes: Vec<InboxSpec>,
+    /// When a pass runs.
+    pub schedule: Schedule,
+    /// The limits of maintenance statements.
+    pub timeouts: Timeouts,
+    /// How a step is retried.
+    pub retries: Retries,
+    /// Where HTTP is served.
+    pub listen: SocketAddr,
+    /// How logs look.
+    pub log: Log,
+}
+
+/// One database.
+#[derive(Clone)]
+pub struct Database {
+    /// Its name in the configuration.
+    pub name: String,
+    /// How to connect.
+    pub options: PgConnectOptions,
+}
+
+impl std::fmt::Debug for Database {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "Database {{ {}: {} }}",
+            self.name,
+            crate::postgres::describe(&self.options)
+        )
+    }
+}
+
+/// How logs look.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Log {
+    /// Whether each line is a JSON object.
+    pub json: bool,
+    /// What is logged, as tracing's filter directives.
+    pub filter: String,
+}
+
+/// Everything that is wrong with a configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read, is no TOML, or has a key that is not known.
+    #[error("configuration: {0}")]
+    Unreadable(String),
+    /// Values outside their accepted range, a line each.
+    #[error("configuration: {}", .0.join("\nconfiguration: "))]
+    Refused(Vec<String>),
+}
+
+impl Config {
+    /// Reads the file, if one is given, then the environment on top of it, and checks every value.
+    ///
+    /// `environment` holds the variables of the process: those that begin with `INBOXD_` set keys (`__` stands for the
+    /// dot), and `DATABASE_URL` sets `database.url`.
+    ///
+    /// # Errors
+    /// Names each key, its value and what is accepted. Nothing is connected to.
+    pub fn load(file: Option<&Path>, environment: HashMap<String, String>) -> Result<Self, ConfigError> {
+        let database_url = environment.get("DATABASE_URL").filter(|url| !url.is_empty()).cloned();
+        let ours = environment
+            .into_iter()
+            .filter(|(key, _)| key.starts_with(ENV_PREFIX) && !ENV_OPTIONS.contains(&key.as_str()))
+            .collect();
+        let mut builder = config::Config::builder();
+        if let Some(file) = file {
+            builder = builder.add_source(config::File::from(file).format(config::FileFormat::Toml));
+        }
+        let environment = config::Environment::with_prefix("INBOXD")
+            .prefix_separator("_")
+            .separator("__")
+            .source(Some(ours));
+        let raw: raw::Raw = builder
+            .add_source(environment)
+            .build()
+            .and_then(config::Config::try_deserialize)
+            .map_err(|error| ConfigError::Unreadable(error.to_string()))?;
+        check::check(raw, database_url).map_err(ConfigError::Refused)
+    }
+}

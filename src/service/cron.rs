@@ -1,0 +1,135 @@
+//! Cron text: five or six fields, UTC.
+
+use std::{fmt, str::FromStr};
+
+use chrono::{DateTime, SubsecRound, Utc};
+use croner::{
+    Cron,
+    parser::{CronParser, Seconds},
+};
+
+/// A schedule that fires, read the way the scheduler itself reads it.
+#[derive(Debug, Clone)]
+pub struct Schedule {
+    cron: Cron,
+    text: String,
+}
+
+/// A text that is no schedule.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CronError {
+    /// It cannot be read.
+    #[error(
+        "{text:?} is not a cron pattern ({why}); write 5 fields, or 6 with seconds first, in UTC, for example \"*/10 * * * *\""
+    )]
+    Malformed {
+        /// What was given.
+        text: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// It can be read, but no date matches it.
+    #[error("{text:?} never fires: no date matches it")]
+    NeverFires {
+        /// What was given.
+        text: String,
+    },
+}
+
+impl Schedule {
+    /// Every ten minutes: a failed run is repeated before anybody would notice, and an idle one costs three queries.
+    pub const DEFAULT: &str = "*/10 * * * *";
+
+    /// The pattern with six fields, as the scheduler takes it.
+    #[must_use]
+    pub fn six_fields(&self) -> &str {
+        &self.text
+    }
+
+    /// The next `count` times after an instant.
+    #[must_use]
+    pub fn next(&self, after: DateTime<Utc>, count: usize) -> Vec<DateTime<Utc>> {
+        // The parser would carry fractions of a second into every answer.
+        self.cron.iter_after(after.trunc_subsecs(0)).take(count).collect()
+    }
+}
+
+impl FromStr for Schedule {
+    type Err = CronError;
+
+    fn from_str(text: &str) -> Result<Self, CronError> {
+        let fields = text.split_whitespace().count();
+        let malformed = |why: String| CronError::Malformed {
+            text: text.to_owned(),
+            why,
+        };
+        let six = match fields {
+            5 => format!("0 {}", text.trim()),
+            6 => text.trim().to_owned(),
+            other => return Err(malformed(format!("{other} fields"))),
+        };
+        let parser = CronParser::builder()
+            .seconds(Seconds::Required)
+            .dom_and_dow(true)
+            .build();
+        let cron = parser.parse(&six).map_err(|error| malformed(error.to_string()))?;
+        // A pattern without a date is searched for up to the end of the parser's calendar.
+        let somewhen = DateTime::<Utc>::UNIX_EPOCH;
+        cron.find_next_occurrence(&somewhen, false)
+            .map_err(|_| CronError::NeverFires { text: text.to_owned() })?;
+        Ok(Self { cron, text: six })
+    }
+}
+
+impl fmt::Display for Schedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn next(text: &str, after: &str) -> Vec<String> {
+        let schedule: Schedule = text.parse().unwrap();
+        schedule
+            .next(after.parse().unwrap(), 3)
+            .iter()
+            .map(|at| at.format("%m-%d %H:%M:%S").to_string())
+            .collect()
+    }
+
+    #[test]
+    fn five_and_six_fields_fire_in_utc() {
+        assert_eq!(
+            next("*/10 * * * *", "2026-12-31T23:45:00Z"),
+            ["12-31 23:50:00", "01-01 00:00:00", "01-01 00:10:00"]
+        );
+        assert_eq!(
+            next("30 0 3 * * *", "2026-12-01T03:00:30Z"),
+            ["12-02 03:00:30", "12-03 03:00:30", "12-04 03:00:30"]
+        );
+        // Both day fields must match: Friday the 13th.
+        assert_eq!(
+            next("0 0 13 * FRI", "2026-01-01T00:00:00Z"),
+            ["02-13 00:00:00", "03-13 00:00:00", "11-13 00:00:00"]
+        );
+    }
+
+    #[test]
+    fn what_never_fires_or_cannot_be_read_is_refused() {
+        for text in ["0 0 30 2 *", "0 0 0 31 4 *"] {
+            assert_eq!(
+                text.parse::<Schedule>().unwrap_err(),
+                CronError::NeverFires { text: text.to_owned() }
+            );
+        }
+        for text in ["", "* * * *", "* * * * * * *", "61 * * * *", "every day", "@daily"] {
+            assert!(
+                matches!(text.parse::<Schedule>(), Err(CronError::Malformed { .. })),
+                "{text}"
+            );
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! The state of a deployment, as `status`, `check` and HTTP show it.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use sqlx::PgConnection;
+
+use super::{config::Config, cron::Schedule};
+use crate::{
+    clock::Clock,
+    maintain::{PlannedInbox, plan_all},
+    postgres::{
+        DbError, catalog,
+        catalog::Observed,
+        journal::{self, LastRun},
+    },
+    pure::{
+        Attachment, Consumers, Day, Finding, FoundRelation, InboxSpec, Policy, Retention, Routing, Severity, Span,
+        Step, TableName,
+    },
+};
+
+/// How late a run may be before it counts as missing: a slow run, and the retries of a failed one, fit in.
+const RUN_MAY_BE_LATE_BY: TimeDelta = TimeDelta::minutes(15);
+
+/// Everything at a glance.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct Status {
+    /// The version of this program.
+    pub version: &'static str,
+    /// The deployment.
+    pub deployment: String,
+    /// The database's clock.
+    pub now: DateTime<Utc>,
+    /// Whether the server is a standby.
+    pub standby: bool,
+    /// The worst of all findings and checks.
+    pub severity: Severity,
+    /// What concerns the service rather than one inbox.
+    pub checks: Vec<Check>,
+    /// The inboxes.
+    pub inboxes: Vec<InboxStatus>,
+    /// The last run; none before the first.
+    pub last_run: Option<LastRun>,
+    /// The next three runs.
+    pub next_runs: Vec<DateTime<Utc>>,
+}
+
+/// One thing that concerns the service rather than one inbox.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Check {
+    /// How bad it is.
+    pub severity: Severity,
+    /// What is so.
+    pub message: String,
+    /// What to do.
+    pub remedy: String,
+}
+
+/// One inbox at a glance.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct InboxStatus {
+    /// Its name.
+    pub inbox: String,
+    /// Its table.
+    pub table: TableName,
+    /// What chooses a partition.
+    pub routing: Routing,
+    /// Who shares it.
+    pub consumers: Consumers,
+    /// How long a claim is remembered.
+    pub retention: Retention,
+    /// Days that must exist after today.
+    pub ahead_days: i64,
+    /// The worst of its findings.
+    pub severity: Severity,
+    /// Seconds until the first claim would fail for want of a partition; none when the partitions never end.
+    pub runway_seconds: Option<i64>,
+    /// What was noticed.
+    pub findings: Vec<Finding>,
+    /// What the next run would do.
+    pub steps: Vec<Step>,
+    /// Its partitions, oldest first.
+    pub partitions: Vec<PartitionStatus>,
+}
+
+/// What is becoming of a partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PartitionState {
+    /// It holds days to come.
+    Ahead,
+    /// It holds today.
+    Today,
+    /// It holds days within the retention.
+    Live,
+    /// Older than the retention; the next run takes it out.
+    Expired,
+    /// Its detach was interrupted; the next run ends it.
+    PendingDetach,
+    /// Taken out; dropped after its grace.
+    Detached,
+    /// Attached, but not a day's partition of ours.
+    Foreign,
+}
+
+/// One partition at a glance.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct PartitionStatus {
+    /// Its name.
+    pub relation: String,
+    /// Its day; none when it holds no single day.
+    pub day: Option<Day>,
+    /// What is becoming of it.
+    pub state: PartitionState,
+    /// The time that it holds; none once it is detached.
+    pub bounds: Option<Span>,
+    /// When it leaves the inbox; none when it never does.
+    pub expires_at: Option<DateTime<Utc>>,
+    /// When it is dropped; none while it is attached.
+    pub dropped_after: Option<DateTime<Utc>>,
+    /// Since when it is on hold.
+    pub held_since: Option<DateTime<Utc>>,
+    /// The statistics collector's estimate of its rows.
+    pub estimated_rows: Option<i64>,
+    /// Its size on disk with its index, in bytes; none while somebody has it locked.
+    pub bytes: Option<i64>,
+}
+
+/// Reads the status.
+///
+/// # Errors
+/// When the database fails, or its control schema is missing or of another version.
+pub async fn read_status(connection: &mut PgConnection, config: &Config, clock: &Clock) -> Result<Status, DbError> {
+    let (mut observation, planned) = plan_all(connection, &config.inboxes, &config.deployment, clock).await?;
+    catalog::add_sizes(connection, &mut observation).await?;
+    let last_run = journal::last_run(connection, &config.deployment).await?;
+    let now = observation.server.now;
+    let inboxes: Vec<_> = config
+        .inboxes
+        .iter()
+        .zip(planned)
+        .zip(&observation.inboxes)
+        .map(|((spec, planned), observed)| inbox_status(spec, planned, observed, now))
+        .collect();
+    let standby = observation.server.in_recovery;
+    let checks = checks(last_run.as_ref(), &config.schedule, now, standby);
+    let worst = inboxes
+        .iter()
+        .map(|inbox| inbox.severity)
+        .chain(checks.iter().map(|check| check.severity))
+        .max();
+    Ok(Status {
+        version: env!("CARGO_PKG_VERSION"),
+        deployment: config.deployment.clone(),
+        now,
+        standby,
+        severity: worst.unwrap_or(Severity::Info),
+        checks,
+        inboxes,
+        last_run,
+        next_runs: config.schedule.next(clock.now(), 3),
+    })
+}
+
+/// What the history of runs says, by the database's clock.
+fn checks(last_run: Option<&LastRun>, schedule: &Schedule, now: DateTime<Utc>, standby: bool) -> Vec<Check> {
+    let warn = |message: String, remedy: &str| Check {
+        severity: Severity::Warn,
+        message,
+        remedy: remedy.to_owned(),
+    };
+    if standby {
+        let message = "the server is a standby: nothing is written until it is promoted".to_owned();
+        return vec![Check {
+            severity: Severity::Info,
+            message,
+            remedy: "nothing to do".to_owned(),
+        }];
+    }
+    let Some(run) = last_run else {
+        return vec![warn(
+            "no run is on record".to_owned(),
+            "start `inboxd serve`, or run `inboxd run`",
+        )];
+    };
+    let mut checks = Vec::new();
+    let due = schedule
+        .next(run.started_at, 1)
+        .first()
+        .map(|due| *due + RUN_MAY_BE_LATE_BY);
+    if due.is_some_and(|due| due < now) {
+        checks.push(warn(
+            format!("no run has begun since {}", run.started_at.to_rfc3339()),
+            "see whether `inboxd serve` is alive",
+        ));
+    }
+    if run.outcome.as_deref() == Some("partial") {
+        checks.push(warn(
+            format!("in the last run {} steps failed", run.steps_failed),
+            "the next run tries again; see its log for why",
+        ));
+    }
+    checks
+}
+
+fn inbox_status(spec: &InboxSpec, planned: PlannedInbox, observed: &Observed, now: DateTime<Utc>) -> InboxStatus {
+    let PlannedInbox { inbox, table, plan } = planned;
+    let held = &observed.found.held;
+    let mut partitions: Vec<PartitionStatus> = observed
+        .found
+        .relations
+        .iter()
+        // A stranger's table that only has a name like ours is a finding, not a partition.
+        .filter(|relation| relation.attachment != Attachment::Loose || relation.marker.is_some())
+        .map(|relation| {
+            let held_since = relation.day().and_then(|day| held.get(&day).copied());
+            partition_status(relation, &spec.policy, held_since, now)
+        })
+        .collect();
+    partitions.sort_by_key(|partition| (partition.bounds.and_then(|span| span.from), partition.day));
+    InboxStatus {
+        inbox,
+        table,
+        routing: spec.policy.routing,
+        consumers: spec.policy.consumers,
+        retention: spec.policy.retention,
+        ahead_days: spec.policy.ahead.days(),
+        severity: plan.severity(),
+        runway_seconds: plan.runway_seconds,
+        findings: plan.findings,
+        steps: plan.steps,
+        partitions,
+    }
+}
+
+fn partition_status(
+    relation: &FoundRelation,
+    policy: &Policy,
+    held_since: Option<DateTime<Utc>>,
+    now: DateTime<Utc>,
+) -> PartitionStatus {
+    let bounds = relation.bounds.as_ref().and_then(crate::pure::Bounds::span);
+    let day = relation.day();
+    let expires_at = match (policy.retention, day) {
+        (Retention::For(length), Some(day)) => day.end().checked_add_signed(length),
+        _ => None,
+    };
+    let state = match (relation.attachment, day) {
+        (Attachment::PendingDetach, _) => PartitionState::PendingDetach,
+        (Attachment::Loose, _) => PartitionState::Detached,
+        (Attachment::Attached, None) => PartitionState::Foreign,
+        (Attachment::Attached, Some(day)) if day.start() > now => PartitionState::Ahead,
+        (Attachment::Attached, Some(day)) if day.end() > now => PartitionState::Today,
+        (Attachment::Attached, Some(_)) if expires_at.is_some_and(|at| at <= now) => PartitionState::Expired,
+        (Attachment::Attached, Some(_)) => PartitionState::Live,
+    };
+    let dropped_after = relation
+        .detached_at
+        .filter(|_| state == PartitionState::Detached)
+        .and_then(|at| at.checked_add_signed(policy.drop_grace));
+    PartitionStatus {
+        relation: relation.name.to_string(),
+        day,
+        state,
+        bounds,
+        expires_at,
+        dropped_after,
+        held_since,
+        estimated_rows: relation.estimated_rows,
+        bytes: relation.bytes,
+    }
+}
