@@ -3,4 +3,8 @@
 #[cfg(test)]
 mod embedded;
 #[cfg(test)]
+mod life;
+#[cfg(test)]
 mod support;
+#[cfg(test)]
+mod waiting;
