@@ -3,7 +3,13 @@
 #[cfg(test)]
 mod embedded;
 #[cfg(test)]
+mod init;
+#[cfg(test)]
 mod life;
+#[cfg(test)]
+mod pass;
+#[cfg(test)]
+mod sql;
 #[cfg(test)]
 mod support;
 #[cfg(test)]
