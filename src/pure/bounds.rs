@@ -220,8 +220,8 @@ mod tests {
 
         #[test]
         fn no_text_makes_the_parser_panic(text in ".{0,80}") {
-            Bounds::parse(&text, Routing::ProcessedAt);
-            Bounds::parse(&text, Routing::MessageId);
+            let _ = Bounds::parse(&text, Routing::ProcessedAt);
+            let _ = Bounds::parse(&text, Routing::MessageId);
         }
     }
 }
