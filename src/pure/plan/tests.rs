@@ -1,1 +1,8 @@
+//! The planner's behaviour, sentence by sentence. Those of the list of cases begin with their number.
 
+mod creation;
+mod findings;
+mod limits;
+mod model;
+mod removal;
+mod trust;
