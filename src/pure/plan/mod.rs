@@ -354,7 +354,7 @@ impl Planner<'_> {
             match (relation.attachment, relation.detached_at) {
                 (Attachment::Attached, _) => detach.push(relation),
                 (Attachment::Loose, None) => mark.push(relation),
-                (Attachment::Loose, Some(at)) if at + self.policy.drop_grace <= self.now => drop.push(relation),
+                (Attachment::Loose, Some(at)) if self.grace_is_over(at) => drop.push(relation),
                 (Attachment::Loose, Some(_)) | (Attachment::PendingDetach, _) => {}
             }
         }
@@ -397,6 +397,13 @@ impl Planner<'_> {
                 format!("expired, and detached for longer than the grace of {grace}"),
             ));
         }
+    }
+
+    fn grace_is_over(&self, detached_at: DateTime<Utc>) -> bool {
+        // A grace that ends after the last instant there is never ends.
+        detached_at
+            .checked_add_signed(self.policy.drop_grace)
+            .is_some_and(|over| over <= self.now)
     }
 
     /// Whether a relation is ours to remove once nothing blocks it. Safety conditions, in order: a plain table; exactly one

@@ -1,7 +1,10 @@
 //! The ends of the calendar, lengths that no clock can add, and many partitions.
 
+use chrono::TimeDelta;
+
 use super::model::*;
-use crate::pure::{Ahead, Policy, plan};
+
+use crate::pure::{Action, Ahead, Day, Policy, Retention, Routing, plan};
 
 #[test]
 fn two_thousand_partitions_are_planned_like_eight() {
@@ -26,5 +29,61 @@ fn two_thousand_partitions_are_planned_like_eight() {
         let steps = plan(now, &policy, &found).steps;
         assert_eq!(steps.len(), 1_999);
         assert!(steps.is_sorted_by_key(|step| step.day));
+    }
+}
+
+#[test]
+fn no_length_of_time_overflows_at_any_clock() {
+    let lengths = [
+        TimeDelta::MAX,
+        TimeDelta::days(100_000_000),
+        TimeDelta::days(36_500),
+        TimeDelta::zero(),
+        TimeDelta::days(-100_000_000),
+        TimeDelta::MIN,
+    ];
+    for now in [
+        "1970-01-01T00:00:00Z",
+        "2026-12-10T12:00:00Z",
+        "9999-12-31T23:59:59.999999Z",
+    ] {
+        let now = at(now);
+        let yesterday = Day::containing(now).plus(-1);
+        for length in lengths {
+            for template in [policy(), by_message_id()] {
+                let mut found = empty(now);
+                attach(&mut found, yesterday);
+                loose(&mut found, yesterday.plus(-1), Some(now - TimeDelta::days(9)));
+                found.held = [(yesterday.plus(-2), now)].into();
+                let grace = Policy {
+                    drop_grace: length,
+                    retention: Retention::For(TimeDelta::hours(1)),
+                    ..template.clone()
+                };
+                let over = plan(now, &grace, &found)
+                    .steps
+                    .iter()
+                    .any(|step| step.action == Action::Drop);
+                assert!(!over || length <= TimeDelta::zero(), "a grace of {length} is not over");
+                let clock = Policy {
+                    max_clock_skew: length,
+                    max_clock_leap: length,
+                    ..template.clone()
+                };
+                let _ = plan(now, &clock, &found);
+                if template.routing == Routing::ProcessedAt {
+                    found.claim_retention = None;
+                    let retention = Policy {
+                        retention: Retention::For(length),
+                        ..template
+                    };
+                    let steps = plan(now, &retention, &found).steps;
+                    assert!(
+                        length < TimeDelta::days(9) || steps.iter().all(|step| step.action == Action::Create),
+                        "nothing is older than {length}"
+                    );
+                }
+            }
+        }
     }
 }
