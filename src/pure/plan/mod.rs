@@ -171,7 +171,9 @@ impl Planner<'_> {
 
     /// Points 3 and 4.
     fn create(&mut self) {
-        for offset in 0..=self.policy.ahead.days() {
+        // Fewer than `ahead` only at the end of the calendar, where days stop.
+        let last = self.today.plus(self.policy.ahead.days());
+        for offset in 0..=self.today.days_until(last) {
             let day = self.today.plus(offset);
             let reason = match offset {
                 0 => "today has no partition".to_owned(),

@@ -87,3 +87,23 @@ fn no_length_of_time_overflows_at_any_clock() {
         }
     }
 }
+
+#[test]
+fn the_last_day_of_the_calendar_is_made_once() {
+    let now = at("9999-12-30T12:00:00Z");
+    let (found, plan) = run(empty(now), &policy(), now);
+    assert_eq!(shown(&plan), each("create", "9999-12-30", "9999-12-31"));
+    let (_, plan) = run(found, &policy(), now);
+    assert_eq!(shown(&plan), [""; 0]);
+}
+
+#[test]
+fn the_first_day_of_the_calendar_has_no_day_before_it() {
+    let now = at("1970-01-02T12:00:00Z");
+    let plan = plan(now, &by_message_id(), &empty(now));
+    let expected = [
+        each("create", "1970-01-02", "1970-01-09"),
+        each("create", "1970-01-01", "1970-01-01"),
+    ];
+    assert_eq!(shown(&plan), expected.concat());
+}
