@@ -187,6 +187,16 @@ impl Planner<'_> {
         let Some(day) = relation.day().filter(|_| ours) else {
             return;
         };
+        let name = self.found.table.partition(day);
+        if relation.name != name {
+            self.report_on(
+                relation,
+                FindingCode::WrongName,
+                Severity::Warn,
+                format!("its comment says that it is the detached partition of {day}, but it is not named {name}"),
+                "inboxd never removes it; rename it to its day, or remove the comment to keep it".to_owned(),
+            );
+        }
         let remembered = self
             .retention()
             .horizon(self.now)

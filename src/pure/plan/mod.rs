@@ -56,8 +56,9 @@ impl Plan {
 ///    exactly one UTC day; that day lies before today; its name is that day's; its marker does not contradict;
 ///    the day is not on hold; the clock is trusted; the server is the one that the inbox was made on; no default
 ///    partition stands in the way; the run's cap is not used up.
-/// 6. A detached partition of ours (by its marker, never by its name) whose time of detach is unknown gets it recorded
-///    now, so that its grace begins. One whose grace is over is dropped under the same conditions, with a cap of its own.
+/// 6. A detached partition of ours (by its marker, never by its name alone; a name that says otherwise is a
+///    contradiction) that has expired, and whose time of detach is unknown, gets it recorded now, so that its grace
+///    begins. One whose grace is over is dropped under the same conditions, with a cap of its own.
 /// 7. The clock is trusted unless it differs from the host's by more than `max_clock_skew`, or has come further than
 ///    `max_clock_leap` past the highest time that earlier runs trusted. An untrusted clock creates, and removes nothing.
 /// 8. Nothing from today on is ever removed, and nothing that is not of points 5 and 6 is ever touched: it is reported.
@@ -409,8 +410,8 @@ impl Planner<'_> {
     }
 
     /// Whether a relation is ours to remove once nothing blocks it. Safety conditions, in order: a plain table; exactly one
-    /// day; that day before today; all of it past the retention; marked as this inbox's or, while attached, named as
-    /// this day's and not marked as anything else.
+    /// day; that day before today; all of it past the retention; named as this day's; marked as this inbox's and this
+    /// day's or, while attached, not marked at all.
     fn is_expired_of_ours(&self, relation: &FoundRelation) -> bool {
         let Some(day) = relation.day() else { return false };
         let Some(horizon) = self.retention().horizon(self.now) else {
@@ -423,11 +424,10 @@ impl Planner<'_> {
         relation.kind == super::RelationKind::Table
             && day < self.today
             && day.end() <= horizon
+            && relation.name == self.found.table.partition(day)
             && match relation.attachment {
                 Attachment::Loose => marked == Some(true),
-                Attachment::Attached | Attachment::PendingDetach => {
-                    marked != Some(false) && relation.name == self.found.table.partition(day)
-                }
+                Attachment::Attached | Attachment::PendingDetach => marked != Some(false),
             }
     }
 

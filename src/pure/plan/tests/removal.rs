@@ -402,3 +402,18 @@ fn each_step_names_the_table_by_its_identifier_and_says_which_locks_it_takes() {
         assert_eq!(on_the_inbox.is_empty(), detached, "{step:?}");
     }
 }
+
+#[test]
+fn s18_a_loose_table_that_is_not_named_as_its_marker_says_is_kept_and_reported() {
+    let now = at(NOON);
+    // Renamed to be kept; or given the comment of another day by a slip, its rows of last week.
+    for name in ["evidence_for_the_audit", "inbox_2026_12_02", "inbox_2026_11_02"] {
+        for detached_at in [None, Some(at("2026-11-12T00:00:00Z"))] {
+            let mut found = healthy(now, &policy());
+            loose(&mut found, day("2026-11-01"), detached_at).name = ident(name);
+            let plan = plan(now, &policy(), &found);
+            assert_eq!(shown(&plan), [""; 0], "{name}");
+            assert_eq!(only(&plan, FindingCode::WrongName).severity, Severity::Warn);
+        }
+    }
+}
