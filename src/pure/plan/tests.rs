@@ -1,8 +1,11 @@
 //! The planner's behaviour, sentence by sentence. Those of the list of cases begin with their number.
 
+mod arbitrary;
 mod creation;
 mod findings;
 mod limits;
 mod model;
+mod outages;
+mod properties;
 mod removal;
 mod trust;
