@@ -1,5 +1,6 @@
 //! The plan: what one run would do to one inbox, and why. A pure function of what was found.
 
+mod coverage;
 mod examine;
 mod finding;
 mod step;
@@ -10,7 +11,7 @@ use std::collections::BTreeSet;
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use self::examine::kind_name;
+use self::{coverage::Coverage, examine::kind_name};
 pub use self::{
     finding::{Finding, FindingCode, Severity},
     step::{Action, Lock, Step},
@@ -46,7 +47,7 @@ impl Plan {
 ///
 /// 1. An inbox that is missing, does not fit, or belongs to another deployment is left alone altogether.
 /// 2. A detach that was interrupted is finalized first: nothing else can be detached before.
-/// 3. Today and each of `ahead` days after it must be held by a partition. What is missing is created, today first.
+/// 3. Today and each of `ahead` days after it must be held by partitions. What is missing is created, today first.
 ///    Ahead counts from the database's clock, never from the newest row. A name that is taken, or bounds that overlap,
 ///    are reported, and the other days go on.
 /// 4. In `message_id` routing the days back to the retention's horizon must exist too, and are created oldest last,
@@ -71,10 +72,11 @@ pub fn plan(now: DateTime<Utc>, policy: &Policy, found: &Found) -> Plan {
         today: Day::containing(now),
         policy,
         found,
+        coverage: Coverage::of(&found.relations),
         steps: Vec::new(),
         findings: Vec::new(),
     };
-    let runway = runway(now, &found.relations);
+    let runway = planner.coverage.runway(now);
     if planner.may_manage() {
         planner.examine();
         planner.finalize();
@@ -91,19 +93,6 @@ pub fn plan(now: DateTime<Utc>, policy: &Policy, found: &Found) -> Plan {
     }
 }
 
-/// The time from `now` to the first instant that no attached partition holds; none when they never end.
-fn runway(now: DateTime<Utc>, relations: &[FoundRelation]) -> Option<TimeDelta> {
-    let spans: Vec<Span> = attached(relations)
-        .filter_map(|relation| relation.bounds.as_ref()?.span())
-        .collect();
-    let mut end = now;
-    // Each round leaves one more span behind, so there are at most as many rounds as spans.
-    while let Some(span) = spans.iter().find(|span| span.contains(end)) {
-        end = span.to?;
-    }
-    Some(end - now)
-}
-
 fn attached(relations: &[FoundRelation]) -> impl Iterator<Item = &FoundRelation> {
     relations
         .iter()
@@ -115,6 +104,7 @@ struct Planner<'a> {
     today: Day,
     policy: &'a Policy,
     found: &'a Found,
+    coverage: Coverage,
     steps: Vec<Step>,
     findings: Vec<Finding>,
 }
@@ -186,7 +176,7 @@ impl Planner<'_> {
         let oldest = self.oldest_remembered_day();
         for offset in 1..=oldest.days_until(self.today) {
             let day = self.today.plus(-offset);
-            if self.is_held_by_partition(day) {
+            if self.coverage.covers(day) {
                 continue;
             }
             let never_made = !self.found.made.contains(&day);
@@ -203,7 +193,7 @@ impl Planner<'_> {
     }
 
     fn create_missing(&mut self, day: Day, reason: String) {
-        if self.is_held_by_partition(day) {
+        if self.coverage.covers(day) {
             return;
         }
         let name = self.found.table.partition(day);
@@ -271,16 +261,6 @@ impl Planner<'_> {
             return;
         }
         self.steps.push(Step::create(self.found, day, reason));
-    }
-
-    fn is_held_by_partition(&self, day: Day) -> bool {
-        attached(&self.found.relations).any(|relation| {
-            relation
-                .bounds
-                .as_ref()
-                .and_then(super::Bounds::span)
-                .is_some_and(|span| span.covers(day))
-        })
     }
 
     /// The first day that a claim made or created within retention can fall on.

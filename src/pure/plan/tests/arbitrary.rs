@@ -129,8 +129,7 @@ fn bounds(shape: Shape, day: Day) -> Bounds {
 
 fn drawn(sketch: Sketch, oid: u32, now: DateTime<Utc>, policy: &Policy, found: &Found) -> FoundRelation {
     let day = Day::containing(now).plus(sketch.offset);
-    let mut scratch = found.clone();
-    let mut relation = attach(&mut scratch, day).clone();
+    let mut relation = attach(&mut empty(now), day).clone();
     relation.oid = oid;
     relation.kind = sketch.kind;
     relation.attachment = sketch.attachment;

@@ -312,3 +312,27 @@ fn s23_a_pending_detach_of_whatever_kind_is_finalized_and_nothing_else_happens_t
     let (_, plan) = run(found, &policy(), now);
     assert_eq!(shown(&plan), [""; 0], "without a marker it is not ours");
 }
+
+#[test]
+fn s13_days_that_partitions_of_another_grid_hold_together_are_held() {
+    // As a tool that cuts at Berlin's midnights leaves them: each UTC day lies in two of them, the last one in part.
+    let now = at(NOON);
+    for policy in [policy(), by_message_id()] {
+        let mut found = empty(now);
+        let mut start = at("2026-11-30T23:00:00Z");
+        while start < at("2026-12-15T23:00:00Z") {
+            let end = start + chrono::TimeDelta::days(1);
+            let name = format!("inbox_p{}", end.format("%Y%m%d"));
+            attach_span(&mut found, &name, &start.to_rfc3339(), &end.to_rfc3339());
+            start = end;
+        }
+        let plan = plan(now, &policy, &found);
+        assert_eq!(shown(&plan), each("create", "2026-12-16", "2026-12-17"));
+        let failures: Vec<_> = with_code(&plan, FindingCode::WrongBounds)
+            .into_iter()
+            .filter(|finding| finding.severity == Severity::Fail)
+            .collect();
+        assert_eq!(failures.len(), 1, "{failures:?}");
+        assert!(failures[0].message.contains("part of 2026-12-15"), "{failures:?}");
+    }
+}
