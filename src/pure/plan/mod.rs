@@ -193,11 +193,15 @@ impl Planner<'_> {
     }
 
     fn create_missing(&mut self, day: Day, reason: String) {
-        if self.coverage.covers(day) {
+        if self.coverage.covers(day) || self.is_held_by_pending(day) {
             return;
         }
         let name = self.found.table.partition(day);
         let wanted = Span::of(day);
+        let overlaps = |relation: &&FoundRelation| {
+            let span = relation.bounds.as_ref().and_then(super::Bounds::span);
+            span.is_some_and(|span| span.overlaps(&wanted))
+        };
         let schema = self.found.table.schema();
         if let Some(taken) = self
             .found
@@ -205,7 +209,7 @@ impl Planner<'_> {
             .iter()
             .find(|relation| relation.name == name && relation.schema == *schema)
         {
-            // An attached one of that name holds another range: examine() has reported it.
+            // What is attached under that name holds another range.
             if taken.attachment == Attachment::Loose {
                 let ours = taken
                     .marker
@@ -243,14 +247,7 @@ impl Planner<'_> {
             }
             return;
         }
-        let in_the_way = self.found.relations.iter().find(|relation| {
-            relation
-                .bounds
-                .as_ref()
-                .and_then(super::Bounds::span)
-                .is_some_and(|span| span.overlaps(&wanted))
-        });
-        if let Some(relation) = in_the_way {
+        if let Some(relation) = self.found.relations.iter().find(overlaps) {
             self.report_on(
                 relation,
                 FindingCode::WrongBounds,
@@ -261,6 +258,25 @@ impl Planner<'_> {
             return;
         }
         self.steps.push(Step::create(self.found, day, reason));
+    }
+
+    /// Whether an interrupted detach still occupies the day, which is then reported.
+    fn is_held_by_pending(&mut self, day: Day) -> bool {
+        let held = self.found.relations.iter().find(|relation| {
+            let span = relation.bounds.as_ref().and_then(super::Bounds::span);
+            relation.attachment == Attachment::PendingDetach && span.is_some_and(|span| span.overlaps(&Span::of(day)))
+        });
+        let Some(relation) = held else { return false };
+        self.report_on(
+            relation,
+            FindingCode::NotAttached,
+            Severity::Fail,
+            format!(
+                "its detach was interrupted: claims on {day} fail, and nothing else can hold that day before it is finalized"
+            ),
+            "inboxd finalizes it; if it was not meant to go, attach it again after that".to_owned(),
+        );
+        true
     }
 
     /// The first day that a claim made or created within retention can fall on.

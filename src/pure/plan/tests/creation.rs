@@ -336,3 +336,33 @@ fn s13_days_that_partitions_of_another_grid_hold_together_are_held() {
         assert!(failures[0].message.contains("part of 2026-12-15"), "{failures:?}");
     }
 }
+
+#[test]
+fn s22_a_day_whose_detach_was_interrupted_is_reported_as_not_attached_until_it_is() {
+    let now = at(NOON);
+    for text in ["2026-12-10", "2026-12-13"] {
+        let mut found = healthy(now, &policy());
+        relation_of(&mut found, text).attachment = Attachment::PendingDetach;
+        let (found, first) = run(found, &policy(), now);
+        let (_, second) = run(found, &policy(), now);
+        assert_eq!(
+            (shown(&first), shown(&second)),
+            (vec![format!("finalize {text}")], vec![])
+        );
+        for plan in [first, second] {
+            let finding = only(&plan, FindingCode::NotAttached);
+            assert_eq!((finding.severity, finding.day), (Severity::Fail, Some(day(text))));
+            assert_eq!(with_code(&plan, FindingCode::NameTaken).len(), 0);
+        }
+    }
+    // Off its name and its grid, it stands in the way until then; the next run makes the day.
+    let mut found = healthy(now, &policy());
+    found.relations.pop();
+    attach_span(&mut found, "rest", "2026-12-17T00:00:00Z", "2027-01-01T00:00:00Z").attachment =
+        Attachment::PendingDetach;
+    let (found, first) = run(found, &policy(), now);
+    assert_eq!(shown(&first), ["finalize rest"]);
+    assert_eq!(only(&first, FindingCode::NotAttached).severity, Severity::Fail);
+    let (_, second) = run(found, &policy(), now);
+    assert_eq!(shown(&second), ["create 2026-12-17"]);
+}
