@@ -201,8 +201,9 @@ impl Planner<'_> {
             .retention()
             .horizon(self.now)
             .is_none_or(|horizon| horizon < day.end());
-        // Days from today on are reported where their creation is considered.
-        if remembered && day < self.today {
+        // From today on, one that keeps a day from being created is reported there.
+        let keeps_from_creation = day >= self.today && relation.name == name && !self.coverage.covers(day);
+        if remembered && !keeps_from_creation {
             self.report_on(
                 relation,
                 FindingCode::NotAttached,

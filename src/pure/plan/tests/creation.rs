@@ -366,3 +366,23 @@ fn s22_a_day_whose_detach_was_interrupted_is_reported_as_not_attached_until_it_i
     let (_, second) = run(found, &policy(), now);
     assert_eq!(shown(&second), ["create 2026-12-17"]);
 }
+
+#[test]
+fn s11_a_day_that_was_detached_and_renamed_is_reported_although_it_is_made_anew() {
+    let now = at(NOON);
+    for text in ["2026-12-10", "2026-12-11"] {
+        let mut found = healthy(now, &policy());
+        let aside = relation_of(&mut found, text);
+        (aside.attachment, aside.bounds, aside.name) = (Attachment::Loose, None, ident("aside"));
+        let (found, first) = run(found, &policy(), now);
+        let (_, second) = run(found, &policy(), now);
+        assert_eq!(
+            (shown(&first), shown(&second)),
+            (vec![format!("create {text}")], vec![])
+        );
+        for plan in [first, second] {
+            let finding = only(&plan, FindingCode::NotAttached);
+            assert_eq!((finding.severity, finding.day), (Severity::Warn, Some(day(text))));
+        }
+    }
+}
