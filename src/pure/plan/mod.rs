@@ -54,9 +54,9 @@ impl Plan {
 ///    but only where no partition of that day was ever made: an emptied day would accept its messages a second time.
 /// 5. A partition expires when its whole day is older than `now - retention`, of the configured retention and that of the
 ///    claim functions the longer. Oldest first, it is detached if *all* of these hold: it is a plain table; its bounds are
-///    exactly one UTC day; that day lies before today; its name is that day's; its marker does not contradict;
-///    the day is not on hold; the clock is trusted; the server is the one that the inbox was made on; no default
-///    partition stands in the way; the run's cap is not used up.
+///    exactly one UTC day; that day lies before today; its name is that day's, in the inbox's schema; its marker does not
+///    contradict; the day is not on hold; the clock is trusted; the server is the one that the inbox was made on; no
+///    default partition stands in the way; the run's cap is not used up.
 /// 6. A detached partition of ours (by its marker, never by its name alone; a name that says otherwise is a
 ///    contradiction) that has expired, and whose time of detach is unknown, gets it recorded now, so that its grace
 ///    begins. One whose grace is over is dropped under the same conditions, with a cap of its own.
@@ -64,7 +64,8 @@ impl Plan {
 ///    `max_clock_leap` past the highest time that earlier runs trusted. An untrusted clock creates, and removes nothing.
 /// 8. Nothing from today on is ever removed, and nothing that is not of points 5 and 6 is ever touched: it is reported.
 ///
-/// Applying a plan and planning again gives no step.
+/// Planning again at the same instant never repeats a step that was applied; it gives none at all, unless a cap was used
+/// up, a detach was finalized (its grace must begin), or the grace is zero.
 #[must_use]
 pub fn plan(now: DateTime<Utc>, policy: &Policy, found: &Found) -> Plan {
     let mut planner = Planner {
@@ -420,11 +421,16 @@ impl Planner<'_> {
         relation.kind == super::RelationKind::Table
             && day < self.today
             && day.end() <= horizon
-            && relation.name == self.found.table.partition(day)
+            && self.is_named_for(relation, day)
             && match relation.attachment {
                 Attachment::Loose => marked == Some(true),
                 Attachment::Attached | Attachment::PendingDetach => marked != Some(false),
             }
+    }
+
+    fn is_named_for(&self, relation: &FoundRelation, day: Day) -> bool {
+        let table = &self.found.table;
+        relation.schema == *table.schema() && relation.name == table.partition(day)
     }
 
     /// Point 7, and the server's identity of point 5.

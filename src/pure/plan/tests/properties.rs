@@ -84,6 +84,7 @@ proptest! {
             let day = step.day.unwrap();
             prop_assert_eq!(relation.kind, RelationKind::Table);
             prop_assert_eq!(&relation.name, &world.found.table.partition(day));
+            prop_assert_eq!(&relation.schema, world.found.table.schema());
             prop_assert!(!world.found.held.contains_key(&day));
             if let Some(marker) = &relation.marker {
                 prop_assert_eq!((marker.inbox, marker.day), (INBOX, day));

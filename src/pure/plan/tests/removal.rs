@@ -417,3 +417,22 @@ fn s18_a_loose_table_that_is_not_named_as_its_marker_says_is_kept_and_reported()
         }
     }
 }
+
+#[test]
+fn s10_a_partition_in_another_schema_is_kept_and_reported() {
+    // Moved aside to be kept, or a copy from a dump: it has our marker and even the name, but not the place.
+    let now = at(NOON);
+    let mut found = healthy(now, &policy());
+    loose(&mut found, day("2026-11-01"), Some(at("2026-11-12T00:00:00Z"))).schema = ident("archive");
+    loose(&mut found, day("2026-11-02"), None).schema = ident("archive");
+    attach(&mut found, day("2026-11-03")).schema = ident("archive");
+    let plan = plan(now, &policy(), &found);
+    assert_eq!(shown(&plan), [""; 0]);
+    let findings = with_code(&plan, FindingCode::WrongName);
+    assert_eq!(findings.len(), 3);
+    assert!(
+        findings
+            .iter()
+            .all(|finding| finding.message.contains(r#"not named "public"."inbox_2026_11_0"#))
+    );
+}
