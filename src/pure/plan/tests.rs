@@ -3,6 +3,7 @@
 mod arbitrary;
 mod creation;
 mod findings;
+mod identity;
 mod limits;
 mod model;
 mod outages;

@@ -64,7 +64,7 @@ fn sane_policy() -> impl Strategy<Value = Policy> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(128))]
+    #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
     fn s6_an_outage_of_any_length_heals_in_one_run(policy in sane_policy(), days in 0i64..800, seconds in 0i64..86_400) {
@@ -94,7 +94,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig::with_cases(16))]
 
     #[test]
     fn a_year_of_daily_runs_with_outages_never_lacks_today_and_never_hoards(

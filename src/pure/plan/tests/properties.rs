@@ -65,7 +65,7 @@ fn is_covered(world: &World, day: Day) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
+    #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
     fn nothing_within_the_retention_and_nothing_from_today_on_is_removed(world in any_world()) {
