@@ -41,7 +41,7 @@ pub enum FindingCode {
     ForeignChild,
     /// A child whose bounds are not exactly one UTC day.
     WrongBounds,
-    /// A child whose name is not that of its day.
+    /// A child, or a detached partition, whose name is not that of its day.
     WrongName,
     /// A child whose marker says that it is something else, or that has none.
     WrongMarker,

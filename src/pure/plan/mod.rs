@@ -1,5 +1,6 @@
 //! The plan: what one run would do to one inbox, and why. A pure function of what was found.
 
+mod coverage;
 mod examine;
 mod finding;
 mod step;
@@ -10,7 +11,7 @@ use std::collections::BTreeSet;
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use self::examine::kind_name;
+use self::{coverage::Coverage, examine::kind_name};
 pub use self::{
     finding::{Finding, FindingCode, Severity},
     step::{Action, Lock, Step},
@@ -46,23 +47,25 @@ impl Plan {
 ///
 /// 1. An inbox that is missing, does not fit, or belongs to another deployment is left alone altogether.
 /// 2. A detach that was interrupted is finalized first: nothing else can be detached before.
-/// 3. Today and each of `ahead` days after it must be held by a partition. What is missing is created, today first.
+/// 3. Today and each of `ahead` days after it must be held by partitions. What is missing is created, today first.
 ///    Ahead counts from the database's clock, never from the newest row. A name that is taken, or bounds that overlap,
 ///    are reported, and the other days go on.
 /// 4. In `message_id` routing the days back to the retention's horizon must exist too, and are created oldest last,
 ///    but only where no partition of that day was ever made: an emptied day would accept its messages a second time.
 /// 5. A partition expires when its whole day is older than `now - retention`, of the configured retention and that of the
 ///    claim functions the longer. Oldest first, it is detached if *all* of these hold: it is a plain table; its bounds are
-///    exactly one UTC day; that day lies before today; its name is that day's; its marker does not contradict;
-///    the day is not on hold; the clock is trusted; the server is the one that the inbox was made on; no default
-///    partition stands in the way; the run's cap is not used up.
-/// 6. A detached partition of ours (by its marker, never by its name) whose time of detach is unknown gets it recorded
-///    now, so that its grace begins. One whose grace is over is dropped under the same conditions, with a cap of its own.
+///    exactly one UTC day; that day lies before today; its name is that day's, in the inbox's schema; its marker does not
+///    contradict; the day is not on hold; the clock is trusted; the server is the one that the inbox was made on; no
+///    default partition stands in the way; the run's cap is not used up.
+/// 6. A detached partition of ours (by its marker, never by its name alone; a name that says otherwise is a
+///    contradiction) that has expired, and whose time of detach is unknown, gets it recorded now, so that its grace
+///    begins. One whose grace is over is dropped under the same conditions, with a cap of its own.
 /// 7. The clock is trusted unless it differs from the host's by more than `max_clock_skew`, or has come further than
 ///    `max_clock_leap` past the highest time that earlier runs trusted. An untrusted clock creates, and removes nothing.
 /// 8. Nothing from today on is ever removed, and nothing that is not of points 5 and 6 is ever touched: it is reported.
 ///
-/// Applying a plan and planning again gives no step.
+/// Planning again at the same instant never repeats a step that was applied; it gives none at all, unless a cap was used
+/// up, a detach was finalized (its grace must begin), or the grace is zero.
 #[must_use]
 pub fn plan(now: DateTime<Utc>, policy: &Policy, found: &Found) -> Plan {
     let mut planner = Planner {
@@ -70,10 +73,11 @@ pub fn plan(now: DateTime<Utc>, policy: &Policy, found: &Found) -> Plan {
         today: Day::containing(now),
         policy,
         found,
+        coverage: Coverage::of(&found.relations),
         steps: Vec::new(),
         findings: Vec::new(),
     };
-    let runway = runway(now, &found.relations);
+    let runway = planner.coverage.runway(now);
     if planner.may_manage() {
         planner.examine();
         planner.finalize();
@@ -90,19 +94,6 @@ pub fn plan(now: DateTime<Utc>, policy: &Policy, found: &Found) -> Plan {
     }
 }
 
-/// The time from `now` to the first instant that no attached partition holds; none when they never end.
-fn runway(now: DateTime<Utc>, relations: &[FoundRelation]) -> Option<TimeDelta> {
-    let spans: Vec<Span> = attached(relations)
-        .filter_map(|relation| relation.bounds.as_ref()?.span())
-        .collect();
-    let mut end = now;
-    // Each round leaves one more span behind, so there are at most as many rounds as spans.
-    while let Some(span) = spans.iter().find(|span| span.contains(end)) {
-        end = span.to?;
-    }
-    Some(end - now)
-}
-
 fn attached(relations: &[FoundRelation]) -> impl Iterator<Item = &FoundRelation> {
     relations
         .iter()
@@ -114,6 +105,7 @@ struct Planner<'a> {
     today: Day,
     policy: &'a Policy,
     found: &'a Found,
+    coverage: Coverage,
     steps: Vec<Step>,
     findings: Vec<Finding>,
 }
@@ -171,7 +163,9 @@ impl Planner<'_> {
 
     /// Points 3 and 4.
     fn create(&mut self) {
-        for offset in 0..=self.policy.ahead.days() {
+        // Fewer than `ahead` only at the end of the calendar, where days stop.
+        let last = self.today.plus(self.policy.ahead.days());
+        for offset in 0..=self.today.days_until(last) {
             let day = self.today.plus(offset);
             let reason = match offset {
                 0 => "today has no partition".to_owned(),
@@ -183,7 +177,7 @@ impl Planner<'_> {
         let oldest = self.oldest_remembered_day();
         for offset in 1..=oldest.days_until(self.today) {
             let day = self.today.plus(-offset);
-            if self.is_held_by_partition(day) {
+            if self.coverage.covers(day) {
                 continue;
             }
             let never_made = !self.found.made.contains(&day);
@@ -200,11 +194,15 @@ impl Planner<'_> {
     }
 
     fn create_missing(&mut self, day: Day, reason: String) {
-        if self.is_held_by_partition(day) {
+        if self.coverage.covers(day) || self.is_held_by_pending(day) {
             return;
         }
         let name = self.found.table.partition(day);
         let wanted = Span::of(day);
+        let overlaps = |relation: &&FoundRelation| {
+            let span = relation.bounds.as_ref().and_then(super::Bounds::span);
+            span.is_some_and(|span| span.overlaps(&wanted))
+        };
         let schema = self.found.table.schema();
         if let Some(taken) = self
             .found
@@ -212,7 +210,7 @@ impl Planner<'_> {
             .iter()
             .find(|relation| relation.name == name && relation.schema == *schema)
         {
-            // An attached one of that name holds another range: examine() has reported it.
+            // What is attached under that name holds another range.
             if taken.attachment == Attachment::Loose {
                 let ours = taken
                     .marker
@@ -250,14 +248,7 @@ impl Planner<'_> {
             }
             return;
         }
-        let in_the_way = self.found.relations.iter().find(|relation| {
-            relation
-                .bounds
-                .as_ref()
-                .and_then(super::Bounds::span)
-                .is_some_and(|span| span.overlaps(&wanted))
-        });
-        if let Some(relation) = in_the_way {
+        if let Some(relation) = self.found.relations.iter().find(overlaps) {
             self.report_on(
                 relation,
                 FindingCode::WrongBounds,
@@ -270,14 +261,23 @@ impl Planner<'_> {
         self.steps.push(Step::create(self.found, day, reason));
     }
 
-    fn is_held_by_partition(&self, day: Day) -> bool {
-        attached(&self.found.relations).any(|relation| {
-            relation
-                .bounds
-                .as_ref()
-                .and_then(super::Bounds::span)
-                .is_some_and(|span| span.covers(day))
-        })
+    /// Whether an interrupted detach still occupies the day, which is then reported.
+    fn is_held_by_pending(&mut self, day: Day) -> bool {
+        let held = self.found.relations.iter().find(|relation| {
+            let span = relation.bounds.as_ref().and_then(super::Bounds::span);
+            relation.attachment == Attachment::PendingDetach && span.is_some_and(|span| span.overlaps(&Span::of(day)))
+        });
+        let Some(relation) = held else { return false };
+        self.report_on(
+            relation,
+            FindingCode::NotAttached,
+            Severity::Fail,
+            format!(
+                "its detach was interrupted: claims on {day} fail, and nothing else can hold that day before it is finalized"
+            ),
+            "inboxd finalizes it; if it was not meant to go, attach it again after that".to_owned(),
+        );
+        true
     }
 
     /// The first day that a claim made or created within retention can fall on.
@@ -354,7 +354,7 @@ impl Planner<'_> {
             match (relation.attachment, relation.detached_at) {
                 (Attachment::Attached, _) => detach.push(relation),
                 (Attachment::Loose, None) => mark.push(relation),
-                (Attachment::Loose, Some(at)) if at + self.policy.drop_grace <= self.now => drop.push(relation),
+                (Attachment::Loose, Some(at)) if self.grace_is_over(at) => drop.push(relation),
                 (Attachment::Loose, Some(_)) | (Attachment::PendingDetach, _) => {}
             }
         }
@@ -399,9 +399,16 @@ impl Planner<'_> {
         }
     }
 
+    fn grace_is_over(&self, detached_at: DateTime<Utc>) -> bool {
+        // A grace that ends after the last instant there is never ends.
+        detached_at
+            .checked_add_signed(self.policy.drop_grace)
+            .is_some_and(|over| over <= self.now)
+    }
+
     /// Whether a relation is ours to remove once nothing blocks it. Safety conditions, in order: a plain table; exactly one
-    /// day; that day before today; all of it past the retention; marked as this inbox's or, while attached, named as
-    /// this day's and not marked as anything else.
+    /// day; that day before today; all of it past the retention; named as this day's; marked as this inbox's and this
+    /// day's or, while attached, not marked at all.
     fn is_expired_of_ours(&self, relation: &FoundRelation) -> bool {
         let Some(day) = relation.day() else { return false };
         let Some(horizon) = self.retention().horizon(self.now) else {
@@ -414,12 +421,16 @@ impl Planner<'_> {
         relation.kind == super::RelationKind::Table
             && day < self.today
             && day.end() <= horizon
+            && self.is_named_for(relation, day)
             && match relation.attachment {
                 Attachment::Loose => marked == Some(true),
-                Attachment::Attached | Attachment::PendingDetach => {
-                    marked != Some(false) && relation.name == self.found.table.partition(day)
-                }
+                Attachment::Attached | Attachment::PendingDetach => marked != Some(false),
             }
+    }
+
+    fn is_named_for(&self, relation: &FoundRelation, day: Day) -> bool {
+        let table = &self.found.table;
+        relation.schema == *table.schema() && relation.name == table.partition(day)
     }
 
     /// Point 7, and the server's identity of point 5.
