@@ -38,7 +38,10 @@ async fn every_query_is_accepted_by_a_migrated_database() {
             if text.contains("\nlock table") {
                 continue; // A utility statement; init runs it.
             }
-            connection.prepare(statement).await.unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+            connection
+                .prepare(statement)
+                .await
+                .unwrap_or_else(|error| panic!("{}: {error}", file.display()));
             prepared += 1;
         }
     }
@@ -60,7 +63,11 @@ fn every_statement_begins_with_its_name() {
 #[test]
 fn what_makes_claims_wait_or_hides_a_failure_is_used_nowhere() {
     let mut texts = Vec::new();
-    for file in files("sql", "sql").into_iter().chain(files("migrations", "sql")).chain(files("src", "rs")) {
+    for file in files("sql", "sql")
+        .into_iter()
+        .chain(files("migrations", "sql"))
+        .chain(files("src", "rs"))
+    {
         // Comments may name what is ruled out.
         let code: String = fs::read_to_string(&file)
             .unwrap()
@@ -69,7 +76,10 @@ fn what_makes_claims_wait_or_hides_a_failure_is_used_nowhere() {
             .map(|line| line.split_once("//").map_or(line, |(code, _)| code))
             .flat_map(|line| [line, " "])
             .collect();
-        texts.push((file, code.to_lowercase().split_whitespace().collect::<Vec<_>>().join(" ")));
+        texts.push((
+            file,
+            code.to_lowercase().split_whitespace().collect::<Vec<_>>().join(" "),
+        ));
     }
     for (file, text) in &texts {
         for ruled_out in ["if not exists", "if exists", "cascade"] {
@@ -79,13 +89,29 @@ fn what_makes_claims_wait_or_hides_a_failure_is_used_nowhere() {
         if file.extension().is_some_and(|extension| extension == "sql") {
             assert!(!text.contains("partition of"), "{}", file.display());
         } else {
-            assert!(!text.contains("create table") && !text.contains("drop table"), "{}: DDL outside sql/", file.display());
+            assert!(
+                !text.contains("create table") && !text.contains("drop table"),
+                "{}: DDL outside sql/",
+                file.display()
+            );
         }
         for (at, _) in text.match_indices("detach partition") {
             let behind = &text[at..text.len().min(at + 80)];
-            assert!(behind.contains("concurrently") || behind.contains("finalize"), "{}: {behind}", file.display());
+            assert!(
+                behind.contains("concurrently") || behind.contains("finalize"),
+                "{}: {behind}",
+                file.display()
+            );
         }
     }
-    let drops: Vec<&Path> = texts.iter().filter(|(_, text)| text.contains("drop table")).map(|(file, _)| file.as_path()).collect();
-    assert_eq!(drops, [Path::new(env!("CARGO_MANIFEST_DIR")).join("sql/ddl/drop_table.sql")], "one place drops, after it has checked");
+    let drops: Vec<&Path> = texts
+        .iter()
+        .filter(|(_, text)| text.contains("drop table"))
+        .map(|(file, _)| file.as_path())
+        .collect();
+    assert_eq!(
+        drops,
+        [Path::new(env!("CARGO_MANIFEST_DIR")).join("sql/ddl/drop_table.sql")],
+        "one place drops, after it has checked"
+    );
 }

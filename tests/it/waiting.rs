@@ -28,7 +28,13 @@ struct Sampler {
 
 impl Sampler {
     async fn start(database: &TestDatabase) -> Self {
-        let mut connection = database.options.clone().application_name("sampler").connect().await.unwrap();
+        let mut connection = database
+            .options
+            .clone()
+            .application_name("sampler")
+            .connect()
+            .await
+            .unwrap();
         let (stop, samples) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let (stopped, counted) = (stop.clone(), samples.clone());
         let task = tokio::spawn(async move {
@@ -62,18 +68,33 @@ impl Sampler {
 }
 
 async fn consumer(database: &TestDatabase) -> PgConnection {
-    database.options.clone().application_name("claims").connect().await.unwrap()
+    database
+        .options
+        .clone()
+        .application_name("claims")
+        .connect()
+        .await
+        .unwrap()
 }
 
 /// Claims without a pause until it is stopped; the number of claims.
-fn steady_claims(server: &Arc<ClockServer>, database: &TestDatabase, table: &'static str, stop: &Arc<AtomicBool>) -> JoinHandle<u64> {
+fn steady_claims(
+    server: &Arc<ClockServer>,
+    database: &TestDatabase,
+    table: &'static str,
+    stop: &Arc<AtomicBool>,
+) -> JoinHandle<u64> {
     let (server, database, stop) = (server.clone(), database.clone(), stop.clone());
     tokio::spawn(async move {
         let mut connection = consumer(&database).await;
         let mut claims = 0;
         while !stop.load(Ordering::SeqCst) {
             let mut transaction = connection.begin().await.unwrap();
-            let id = if table == "by_id" { v7_at(server.now()) } else { random_id() };
+            let id = if table == "by_id" {
+                v7_at(server.now())
+            } else {
+                random_id()
+            };
             assert!(claim(&mut transaction, table, id).await.unwrap());
             transaction.commit().await.unwrap();
             claims += 1;
@@ -93,7 +114,10 @@ fn short_lived(mut spec: InboxSpec) -> InboxSpec {
 async fn no_claim_ever_has_maintenance_among_its_blockers() {
     let server = Arc::new(ClockServer::start(&[]).await);
     server.set_to("2026-12-01T12:00:00Z".parse().unwrap());
-    let specs = vec![short_lived(spec("public.by_time")), short_lived(v7_spec("public.by_id"))];
+    let specs = vec![
+        short_lived(spec("public.by_time")),
+        short_lived(v7_spec("public.by_id")),
+    ];
     let mut deployment = Deployment::new(server.database().await, server.clock(), specs);
     deployment.timeouts.lock = Duration::from_millis(300);
     deployment.retries.attempts = 2;
@@ -105,8 +129,10 @@ async fn no_claim_ever_has_maintenance_among_its_blockers() {
     }
 
     let stop = Arc::new(AtomicBool::new(false));
-    let claimers: Vec<_> =
-        ["by_time", "by_time", "by_id"].into_iter().map(|table| steady_claims(&server, &deployment.database, table, &stop)).collect();
+    let claimers: Vec<_> = ["by_time", "by_time", "by_id"]
+        .into_iter()
+        .map(|table| steady_claims(&server, &deployment.database, table, &stop))
+        .collect();
     let sampler = Sampler::start(&deployment.database).await;
 
     // A business transaction that has looked back into every live day stays open over midnight, while the oldest day
@@ -114,7 +140,11 @@ async fn no_claim_ever_has_maintenance_among_its_blockers() {
     let mut business = consumer(&deployment.database).await;
     sql(&mut business, "begin").await;
     for table in ["by_time", "by_id"] {
-        let id = if table == "by_id" { v7_at(server.now() - TimeDelta::days(2)) } else { random_id() };
+        let id = if table == "by_id" {
+            v7_at(server.now() - TimeDelta::days(2))
+        } else {
+            random_id()
+        };
         assert!(claim(&mut business, table, id).await.unwrap());
     }
     server.step(TimeDelta::days(1));
@@ -130,11 +160,16 @@ async fn no_claim_ever_has_maintenance_among_its_blockers() {
         ]
     );
     let outcomes: Vec<bool> = report.steps().map(|step| step.outcome == StepOutcome::Done).collect();
-    assert_eq!(outcomes[..3], [true, false, true], "creation goes on; the detach waits for the business transaction: {report:?}");
-    let pending: Vec<String> = sqlx::query_scalar("select inhrelid::regclass::text from pg_inherits where inhdetachpending order by 1")
-        .fetch_all(&mut deployment.database.connect().await)
-        .await
-        .unwrap();
+    assert_eq!(
+        outcomes[..3],
+        [true, false, true],
+        "creation goes on; the detach waits for the business transaction: {report:?}"
+    );
+    let pending: Vec<String> =
+        sqlx::query_scalar("select inhrelid::regclass::text from pg_inherits where inhdetachpending order by 1")
+            .fetch_all(&mut deployment.database.connect().await)
+            .await
+            .unwrap();
     assert!(pending.contains(&"by_time_2026_12_01".to_owned()), "{pending:?}");
 
     // Another business transaction begins before the first ends: finalize and drop happen beside it.
@@ -177,8 +212,21 @@ async fn the_sampler_sees_maintenance_that_does_make_a_claim_wait() {
     assert!(claim(&mut business, "inbox", random_id()).await.unwrap());
 
     // What inboxd never does: a lock on the inbox itself, queued behind the business transaction.
-    let mut careless = deployment.database.options.clone().application_name("inboxd careless").connect().await.unwrap();
-    let locking = tokio::spawn(async move { sql(&mut careless, "begin; lock table inbox in access exclusive mode; commit").await });
+    let mut careless = deployment
+        .database
+        .options
+        .clone()
+        .application_name("inboxd careless")
+        .connect()
+        .await
+        .unwrap();
+    let locking = tokio::spawn(async move {
+        sql(
+            &mut careless,
+            "begin; lock table inbox in access exclusive mode; commit",
+        )
+        .await
+    });
     let database = deployment.database.clone();
     wait_for(&database, "inboxd careless").await;
     let mut waiting = consumer(&deployment.database).await;
@@ -200,19 +248,23 @@ async fn the_sampler_sees_maintenance_that_does_make_a_claim_wait() {
     locking.await.unwrap();
     claiming.await.unwrap();
     let (_, seen) = sampler.stop().await;
-    assert!(seen.iter().any(|blocker| blocker.starts_with("inboxd careless")), "{seen:?}");
+    assert!(
+        seen.iter().any(|blocker| blocker.starts_with("inboxd careless")),
+        "{seen:?}"
+    );
 }
 
 /// Waits until a session of that application waits for a lock.
 async fn wait_for(database: &TestDatabase, application: &str) {
     let mut connection = database.connect().await;
     for _ in 0..2_000 {
-        let waits: bool =
-            sqlx::query_scalar("select exists (select from pg_stat_activity where application_name = $1 and wait_event_type = 'Lock')")
-                .bind(application)
-                .fetch_one(&mut connection)
-                .await
-                .unwrap();
+        let waits: bool = sqlx::query_scalar(
+            "select exists (select from pg_stat_activity where application_name = $1 and wait_event_type = 'Lock')",
+        )
+        .bind(application)
+        .fetch_one(&mut connection)
+        .await
+        .unwrap();
         if waits {
             return;
         }

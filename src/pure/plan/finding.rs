@@ -43,7 +43,7 @@ pub enum FindingCode {
     WrongBounds,
     /// A child, or a detached partition, whose name is not that of its day.
     WrongName,
-    /// A child whose marker says that it is something else, or that has none.
+    /// A child whose marker says that it is something else.
     WrongMarker,
     /// A default partition.
     DefaultPartition,

@@ -118,7 +118,7 @@ const SPOILT: &[(FindingCode, Severity, Spoil)] = &[
     (FindingCode::PlainInsert, Severity::Fail, |found| {
         found.plain_inserters = vec!["app".to_owned()];
     }),
-    (FindingCode::BlockedByCap, Severity::Info, |found| {
+    (FindingCode::BlockedByCap, Severity::Warn, |found| {
         attach_days(found, day("2026-11-01"), day("2026-11-05"));
     }),
     (FindingCode::BlockedByHold, Severity::Info, |found| {

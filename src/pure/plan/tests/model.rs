@@ -192,6 +192,11 @@ fn apply_step(found: &mut Found, step: &Step, now: DateTime<Utc>) {
     );
     match step.action {
         Action::Create => {}
+        Action::MarkAttached => {
+            assert_eq!(relation.attachment, Attachment::Attached, "{step:?}");
+            relation.detached_at = None;
+            relation.marker = relation.day().map(|day| Marker { inbox, day, detached_at: None });
+        }
         Action::Finalize => {
             assert_eq!(relation.attachment, Attachment::PendingDetach, "{step:?}");
             relation.attachment = Attachment::Loose;

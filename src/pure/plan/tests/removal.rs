@@ -91,7 +91,7 @@ fn s20_a_retention_cut_from_30_to_3_is_shown_and_waits_behind_the_cap() {
     let plan = plan(now, &policy, &found);
     assert_eq!(shown(&plan), each("detach", "2026-11-10", "2026-11-13"));
     let finding = only(&plan, FindingCode::BlockedByCap);
-    assert_eq!(finding.severity, Severity::Info);
+    assert_eq!(finding.severity, Severity::Warn);
     assert!(
         finding.message.starts_with("23 more partitions are due to be detached"),
         "{}",
@@ -306,4 +306,18 @@ fn each_step_names_the_table_by_its_identifier_and_says_which_locks_it_takes() {
         let detached = target.is_some_and(|relation| relation.attachment == Attachment::Loose);
         assert_eq!(on_the_inbox.is_empty(), detached, "{step:?}");
     }
+}
+
+#[test]
+fn one_that_was_attached_again_by_hand_loses_its_old_detach_and_then_waits_a_whole_grace() {
+    let now = at("2026-12-20T12:00:00Z");
+    let mut found = healthy(at("2026-12-10T12:00:00Z"), &policy());
+    found.clocks = trusted(now);
+    let old = found.relations.iter_mut().find(|relation| relation.day() == Some(day("2026-12-04"))).unwrap();
+    old.detached_at = Some(at("2026-12-12T00:10:00Z"));
+    let first = plan(now, &policy(), &found);
+    assert_eq!(shown(&first)[0], "mark_attached 2026-12-04");
+    let found = apply(found, &first, now);
+    let again = plan(now + TimeDelta::minutes(10), &policy(), &found);
+    assert!(!shown(&again).iter().any(|step| step.starts_with("drop")), "{:?}", shown(&again));
 }
