@@ -110,6 +110,7 @@ async fn attempt(
         (Action::Create, None) => Err(DbError::noticed(ErrorKind::Other, "a partition is created for a day")),
         (Action::Detach, _) => ddl::detach(connection, spec, inbox_id, step).await,
         (Action::Finalize, _) => ddl::finalize(connection, spec, inbox_id, step).await,
+        (Action::MarkAttached, _) => ddl::mark_attached(connection, inbox_id, step).await,
         (Action::MarkDetached, _) => ddl::mark_detached(connection, inbox_id, step).await,
         (Action::Drop, _) => ddl::drop_detached(connection, inbox_id, step).await,
     }

@@ -160,7 +160,7 @@ fn clock_is_trusted(plans: &[Plan]) -> bool {
 
 /// Everything that keeps claims alive comes before everything that takes away, over all inboxes.
 const PHASES: [&[Action]; 2] = [
-    &[Action::Finalize, Action::Create],
+    &[Action::Finalize, Action::MarkAttached, Action::Create],
     &[Action::Detach, Action::MarkDetached, Action::Drop],
 ];
 

@@ -44,7 +44,8 @@ impl ErrorKind {
             "57014" => Self::StatementTimeout,
             "40P01" | "40001" => Self::Deadlock,
             "53200" => Self::TooManyLocks,
-            "42P07" | "42P06" | "42710" | "42P17" | "42723" => Self::Taken,
+            // 23505: a name that another transaction had taken, but not yet committed, collides in the catalog's own index.
+            "42P07" | "23505" | "42P06" | "42710" | "42P17" | "42723" => Self::Taken,
             "42P01" | "42704" | "3F000" | "42883" => Self::Missing,
             "55000" | "55006" | "42809" => Self::WrongState,
             "42501" => Self::Privilege,

@@ -34,13 +34,46 @@ pub(crate) async fn detach_started(
     day: Day,
     oid: Option<u32>,
 ) -> Result<(), DbError> {
-    sqlx::query(include_str!("../../sql/journal/detach_started.sql"))
+    on_partition(
+        connection,
+        include_str!("../../sql/journal/detach_started.sql"),
+        inbox_id,
+        day,
+        oid,
+    )
+    .await
+}
+
+pub(crate) async fn partition_attached(
+    connection: &mut PgConnection,
+    inbox_id: Uuid,
+    day: Day,
+    oid: Option<u32>,
+) -> Result<(), DbError> {
+    on_partition(
+        connection,
+        include_str!("../../sql/journal/partition_attached.sql"),
+        inbox_id,
+        day,
+        oid,
+    )
+    .await
+}
+
+async fn on_partition(
+    connection: &mut PgConnection,
+    statement: &'static str,
+    inbox_id: Uuid,
+    day: Day,
+    oid: Option<u32>,
+) -> Result<(), DbError> {
+    sqlx::query(statement)
         .bind(inbox_id)
         .bind(NaiveDate::from(day))
         .bind(oid.map(Oid))
         .execute(connection)
         .await
-        .doing(|| "record that a detach begins".to_owned())?;
+        .doing(|| format!("put the partition of {day} on record"))?;
     Ok(())
 }
 

@@ -120,11 +120,12 @@ pub enum Retention {
 impl Retention {
     const ACCEPTED: &str = "a duration with its unit from \"1h\" to \"36500d\", for example \"7d\", or \"forever\"";
 
-    /// The instant before which nothing is remembered; none when nothing is ever forgotten.
+    /// The instant before which nothing is remembered; none when nothing is ever forgotten, or when no clock reaches
+    /// back that far.
     #[must_use]
     pub fn horizon(self, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
         match self {
-            Self::For(length) => Some(now - length),
+            Self::For(length) => now.checked_sub_signed(length),
             Self::Forever => None,
         }
     }

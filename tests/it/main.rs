@@ -3,4 +3,14 @@
 #[cfg(test)]
 mod embedded;
 #[cfg(test)]
+mod init;
+#[cfg(test)]
+mod life;
+#[cfg(test)]
+mod pass;
+#[cfg(test)]
+mod sql;
+#[cfg(test)]
 mod support;
+#[cfg(test)]
+mod waiting;

@@ -14,7 +14,7 @@ pub(crate) use self::template::Sql;
 pub use self::{
     functions::install_functions,
     inbox::{create_control_schema, create_inbox, grant_roles},
-    partition::{Create, create, detach, drop_detached, finalize, mark_detached},
+    partition::{Create, create, detach, drop_detached, finalize, mark_attached, mark_detached},
 };
 use super::error::{DbError, Doing};
 

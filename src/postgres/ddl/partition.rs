@@ -128,17 +128,20 @@ pub async fn detach(
     inbox_id: Uuid,
     step: &Step,
 ) -> Result<(), DbError> {
-    if let Some(day) = step.day {
-        // Before the detach, so that a loose table can be told from a stranger's after any crash.
-        mark(connection, inbox_id, day, step, None).await?;
-        journal::detach_started(connection, inbox_id, day, step.oid).await?;
-    }
+    mark_before_leaving(connection, inbox_id, step).await?;
     let values = [
         ("inbox", Sql::table(&spec.table)),
         ("partition", Sql::in_schema(&step.schema, &step.relation)),
     ];
     execute(connection, include_str!("../../../sql/ddl/detach.sql"), &values).await?;
     mark_detached(connection, inbox_id, step).await
+}
+
+/// Before it leaves the inbox, so that a loose table can be told from a stranger's after any crash.
+async fn mark_before_leaving(connection: &mut PgConnection, inbox_id: Uuid, step: &Step) -> Result<(), DbError> {
+    let Some(day) = step.day else { return Ok(()) };
+    mark(connection, inbox_id, day, step, None).await?;
+    journal::detach_started(connection, inbox_id, day, step.oid).await
 }
 
 /// Ends an interrupted detach. It waits for every older snapshot in the database, within the session's timeouts.
@@ -151,6 +154,7 @@ pub async fn finalize(
     inbox_id: Uuid,
     step: &Step,
 ) -> Result<(), DbError> {
+    mark_before_leaving(connection, inbox_id, step).await?;
     let values = [
         ("inbox", Sql::table(&spec.table)),
         ("partition", Sql::in_schema(&step.schema, &step.relation)),
@@ -169,6 +173,21 @@ pub async fn mark_detached(connection: &mut PgConnection, inbox_id: Uuid, step: 
     let at = journal::partition_detached(&mut transaction, inbox_id, day, step.oid).await?;
     mark(&mut transaction, inbox_id, day, step, Some(at)).await?;
     transaction.commit().await.doing(|| "record the detach".to_owned())
+}
+
+/// Takes a detach off the record, in our table and on the partition itself: it is attached again.
+///
+/// # Errors
+/// When a statement fails; the next run does it again.
+pub async fn mark_attached(connection: &mut PgConnection, inbox_id: Uuid, step: &Step) -> Result<(), DbError> {
+    let Some(day) = step.day else { return Ok(()) };
+    let mut transaction = connection.begin().await.doing(|| "begin".to_owned())?;
+    journal::partition_attached(&mut transaction, inbox_id, day, step.oid).await?;
+    mark(&mut transaction, inbox_id, day, step, None).await?;
+    transaction
+        .commit()
+        .await
+        .doing(|| "take the detach off the record".to_owned())
 }
 
 /// Drops a detached partition.

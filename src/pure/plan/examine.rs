@@ -97,12 +97,13 @@ impl Planner<'_> {
             self.examine_key(relation);
             return;
         };
-        if relation.name != self.found.table.partition(day) {
+        if !self.is_named_for(relation, day) {
+            let name = self.found.table.quoted_sibling(&self.found.table.partition(day));
             self.report_on(
                 relation,
                 FindingCode::WrongName,
                 Severity::Warn,
-                format!("it holds {day}, but is not named {}", self.found.table.partition(day)),
+                format!("it holds {day}, but is not named {name}"),
                 "inboxd never removes it; rename it to its day".to_owned(),
             );
         }
@@ -187,12 +188,24 @@ impl Planner<'_> {
         let Some(day) = relation.day().filter(|_| ours) else {
             return;
         };
+        let named = self.is_named_for(relation, day);
+        if !named {
+            let name = self.found.table.quoted_sibling(&self.found.table.partition(day));
+            self.report_on(
+                relation,
+                FindingCode::WrongName,
+                Severity::Warn,
+                format!("its comment says that it is the detached partition of {day}, but it is not named {name}"),
+                "inboxd never removes it; rename it to its day, or remove the comment to keep it".to_owned(),
+            );
+        }
         let remembered = self
             .retention()
             .horizon(self.now)
             .is_none_or(|horizon| horizon < day.end());
-        // Days from today on are reported where their creation is considered.
-        if remembered && day < self.today {
+        // From today on, one that keeps a day from being created is reported there.
+        let keeps_from_creation = day >= self.today && named && !self.coverage.covers(day);
+        if remembered && !keeps_from_creation {
             self.report_on(
                 relation,
                 FindingCode::NotAttached,

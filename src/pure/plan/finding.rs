@@ -41,9 +41,9 @@ pub enum FindingCode {
     ForeignChild,
     /// A child whose bounds are not exactly one UTC day.
     WrongBounds,
-    /// A child whose name is not that of its day.
+    /// A child, or a detached partition, whose name is not that of its day.
     WrongName,
-    /// A child whose marker says that it is something else, or that has none.
+    /// A child whose marker says that it is something else.
     WrongMarker,
     /// A default partition.
     DefaultPartition,

@@ -1,21 +1,22 @@
 //! The plan: what one run would do to one inbox, and why. A pure function of what was found.
 
+mod coverage;
+mod creation;
 mod examine;
 mod finding;
+mod removal;
 mod step;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
+use chrono::{DateTime, Utc};
 
-use chrono::{DateTime, TimeDelta, Utc};
-
-use self::examine::kind_name;
+use self::coverage::Coverage;
 pub use self::{
     finding::{Finding, FindingCode, Severity},
     step::{Action, Lock, Step},
 };
-use super::{Attachment, Day, Found, FoundInbox, FoundRelation, Ownership, Policy, Routing, Span, show_duration};
+use super::{Attachment, Day, Found, FoundInbox, FoundRelation, Ownership, Policy};
 
 /// What a run would do to one inbox, with the findings that a person should see.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
@@ -45,24 +46,27 @@ impl Plan {
 /// Decides what one run does to one inbox. This list *is* the policy:
 ///
 /// 1. An inbox that is missing, does not fit, or belongs to another deployment is left alone altogether.
-/// 2. A detach that was interrupted is finalized first: nothing else can be detached before.
-/// 3. Today and each of `ahead` days after it must be held by a partition. What is missing is created, today first.
+/// 2. A detach that was interrupted is finalized first: nothing else can be detached before. A partition that was attached
+///    again by hand has its detach taken off the record.
+/// 3. Today and each of `ahead` days after it must be held by partitions. What is missing is created, today first.
 ///    Ahead counts from the database's clock, never from the newest row. A name that is taken, or bounds that overlap,
 ///    are reported, and the other days go on.
 /// 4. In `message_id` routing the days back to the retention's horizon must exist too, and are created oldest last,
 ///    but only where no partition of that day was ever made: an emptied day would accept its messages a second time.
 /// 5. A partition expires when its whole day is older than `now - retention`, of the configured retention and that of the
 ///    claim functions the longer. Oldest first, it is detached if *all* of these hold: it is a plain table; its bounds are
-///    exactly one UTC day; that day lies before today; its name is that day's; its marker does not contradict;
-///    the day is not on hold; the clock is trusted; the server is the one that the inbox was made on; no default
-///    partition stands in the way; the run's cap is not used up.
-/// 6. A detached partition of ours (by its marker, never by its name) whose time of detach is unknown gets it recorded
-///    now, so that its grace begins. One whose grace is over is dropped under the same conditions, with a cap of its own.
+///    exactly one UTC day; that day lies before today; its name is that day's, in the inbox's schema; its marker does not
+///    contradict; the day is not on hold; the clock is trusted; the server is the one that the inbox was made on; no
+///    default partition stands in the way; the run's cap is not used up.
+/// 6. A detached partition of ours (by its marker, never by its name alone; a name that says otherwise is a
+///    contradiction) that has expired, and whose time of detach is unknown, gets it recorded now, so that its grace
+///    begins. One whose grace is over is dropped under the same conditions, with a cap of its own.
 /// 7. The clock is trusted unless it differs from the host's by more than `max_clock_skew`, or has come further than
 ///    `max_clock_leap` past the highest time that earlier runs trusted. An untrusted clock creates, and removes nothing.
 /// 8. Nothing from today on is ever removed, and nothing that is not of points 5 and 6 is ever touched: it is reported.
 ///
-/// Applying a plan and planning again gives no step.
+/// Planning again at the same instant never repeats a step that was applied; it gives none at all, unless a cap was used
+/// up, a detach was finalized (its grace must begin), or the grace is zero.
 #[must_use]
 pub fn plan(now: DateTime<Utc>, policy: &Policy, found: &Found) -> Plan {
     let mut planner = Planner {
@@ -70,10 +74,11 @@ pub fn plan(now: DateTime<Utc>, policy: &Policy, found: &Found) -> Plan {
         today: Day::containing(now),
         policy,
         found,
+        coverage: Coverage::of(&found.relations),
         steps: Vec::new(),
         findings: Vec::new(),
     };
-    let runway = runway(now, &found.relations);
+    let runway = planner.coverage.runway(now);
     if planner.may_manage() {
         planner.examine();
         planner.finalize();
@@ -90,19 +95,6 @@ pub fn plan(now: DateTime<Utc>, policy: &Policy, found: &Found) -> Plan {
     }
 }
 
-/// The time from `now` to the first instant that no attached partition holds; none when they never end.
-fn runway(now: DateTime<Utc>, relations: &[FoundRelation]) -> Option<TimeDelta> {
-    let spans: Vec<Span> = attached(relations)
-        .filter_map(|relation| relation.bounds.as_ref()?.span())
-        .collect();
-    let mut end = now;
-    // Each round leaves one more span behind, so there are at most as many rounds as spans.
-    while let Some(span) = spans.iter().find(|span| span.contains(end)) {
-        end = span.to?;
-    }
-    Some(end - now)
-}
-
 fn attached(relations: &[FoundRelation]) -> impl Iterator<Item = &FoundRelation> {
     relations
         .iter()
@@ -114,6 +106,7 @@ struct Planner<'a> {
     today: Day,
     policy: &'a Policy,
     found: &'a Found,
+    coverage: Coverage,
     steps: Vec<Step>,
     findings: Vec<Finding>,
 }
@@ -153,7 +146,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Point 2.
+    /// Point 2, and what a person attached again.
     fn finalize(&mut self) {
         let pending: Vec<_> = self
             .found
@@ -167,132 +160,17 @@ impl Planner<'_> {
             self.steps
                 .push(Step::on(self.found, relation, Action::Finalize, reason));
         }
-    }
-
-    /// Points 3 and 4.
-    fn create(&mut self) {
-        for offset in 0..=self.policy.ahead.days() {
-            let day = self.today.plus(offset);
-            let reason = match offset {
-                0 => "today has no partition".to_owned(),
-                1 => "tomorrow has no partition".to_owned(),
-                _ => format!("{offset} days ahead, of {} that must exist", self.policy.ahead.days()),
-            };
-            self.create_missing(day, reason);
-        }
-        let oldest = self.oldest_remembered_day();
-        for offset in 1..=oldest.days_until(self.today) {
-            let day = self.today.plus(-offset);
-            if self.is_held_by_partition(day) {
-                continue;
-            }
-            let never_made = !self.found.made.contains(&day);
-            match self.policy.routing {
-                Routing::MessageId if never_made => {
-                    self.create_missing(
-                        day,
-                        "messages created on this day can still be delivered, and it never had a partition".to_owned(),
-                    );
-                }
-                Routing::MessageId | Routing::ProcessedAt => self.report_gap(day, never_made),
-            }
-        }
-    }
-
-    fn create_missing(&mut self, day: Day, reason: String) {
-        if self.is_held_by_partition(day) {
-            return;
-        }
-        let name = self.found.table.partition(day);
-        let wanted = Span::of(day);
-        let schema = self.found.table.schema();
-        if let Some(taken) = self
-            .found
-            .relations
-            .iter()
-            .find(|relation| relation.name == name && relation.schema == *schema)
-        {
-            // An attached one of that name holds another range: examine() has reported it.
-            if taken.attachment == Attachment::Loose {
-                let ours = taken
-                    .marker
-                    .as_ref()
-                    .is_some_and(|marker| marker.inbox == self.found.inbox_id && marker.day == day);
-                let (code, message, remedy) = if ours {
-                    (
-                        FindingCode::NotAttached,
-                        "the partition is there, but it is not attached".to_owned(),
-                        format!(
-                            "attach it: alter table {} attach partition {} for values …",
-                            self.found.table.quoted(),
-                            self.found.table.quoted_sibling(&name)
-                        ),
-                    )
-                } else {
-                    (
-                        FindingCode::NameTaken,
-                        format!(
-                            "a {} that is not inboxd's has the name that the partition of {day} needs",
-                            kind_name(taken)
-                        ),
-                        "rename or drop it".to_owned(),
-                    )
-                };
-                self.report_on(taken, code, Severity::Fail, message, remedy);
-            } else {
-                self.report_on(
-                    taken,
-                    FindingCode::NameTaken,
-                    Severity::Fail,
-                    format!("it has the name that the partition of {day} needs, but holds another range"),
-                    "rename it; inboxd leaves it alone".to_owned(),
-                );
-            }
-            return;
-        }
-        let in_the_way = self.found.relations.iter().find(|relation| {
-            relation
-                .bounds
+        for relation in attached(&self.found.relations).filter(|relation| relation.detached_at.is_some()) {
+            let ours = relation
+                .marker
                 .as_ref()
-                .and_then(super::Bounds::span)
-                .is_some_and(|span| span.overlaps(&wanted))
-        });
-        if let Some(relation) = in_the_way {
-            self.report_on(
-                relation,
-                FindingCode::WrongBounds,
-                Severity::Fail,
-                format!("it holds part of {day}, so that day cannot have a partition of its own"),
-                "move its rows, then detach it; inboxd leaves it alone".to_owned(),
-            );
-            return;
-        }
-        self.steps.push(Step::create(self.found, day, reason));
-    }
-
-    fn is_held_by_partition(&self, day: Day) -> bool {
-        attached(&self.found.relations).any(|relation| {
-            relation
-                .bounds
-                .as_ref()
-                .and_then(super::Bounds::span)
-                .is_some_and(|span| span.covers(day))
-        })
-    }
-
-    /// The first day that a claim made or created within retention can fall on.
-    fn oldest_remembered_day(&self) -> Day {
-        let known = attached(&self.found.relations)
-            .filter_map(FoundRelation::day)
-            .chain(self.found.made.iter().copied())
-            .min()
-            .unwrap_or(self.today);
-        match (self.retention().horizon(self.now), self.policy.routing) {
-            (Some(horizon), Routing::MessageId) => Day::containing(horizon),
-            (Some(horizon), Routing::ProcessedAt) => Day::containing(horizon).max(known),
-            // For ever has no horizon: an inbox begins as many days back as it looks ahead.
-            (None, Routing::MessageId) => known.min(self.today.plus(-self.policy.ahead.days())),
-            (None, Routing::ProcessedAt) => known,
+                .is_none_or(|marker| marker.inbox == self.found.inbox_id);
+            if ours && relation.day().is_some() {
+                let reason =
+                    "it was attached again: its detach goes off the record, so that a later one has its whole grace";
+                self.steps
+                    .push(Step::on(self.found, relation, Action::MarkAttached, reason.to_owned()));
+            }
         }
     }
 
@@ -300,183 +178,5 @@ impl Planner<'_> {
         self.found.claim_retention.map_or(self.policy.retention, |made_with| {
             self.policy.retention.longer(made_with)
         })
-    }
-
-    fn report_gap(&mut self, day: Day, never_made: bool) {
-        let (severity, message, remedy) = if never_made {
-            (
-                Severity::Info,
-                format!("{day} never had a partition: no claim was made on it"),
-                "nothing to do; it leaves with the retention",
-            )
-        } else {
-            (
-                Severity::Warn,
-                format!("the partition of {day} is gone, and with it the memory of its claims"),
-                "if a copy exists, attach it again",
-            )
-        };
-        self.findings.push(Finding {
-            code: FindingCode::Gap,
-            severity,
-            relation: None,
-            day: Some(day),
-            message,
-            remedy: remedy.to_owned(),
-        });
-    }
-
-    /// Points 5, 6 and 7.
-    fn remove(&mut self) {
-        let mut expired: Vec<&FoundRelation> = self
-            .found
-            .relations
-            .iter()
-            .filter(|relation| self.is_expired_of_ours(relation))
-            .collect();
-        expired.sort_by_key(|relation| (relation.day(), relation.oid));
-        let (mut detach, mut mark, mut drop) = (Vec::new(), Vec::new(), Vec::new());
-        let mut on_hold = BTreeSet::new();
-        for relation in expired {
-            if let Some((day, since)) = relation.day().and_then(|day| Some((day, *self.found.held.get(&day)?))) {
-                if on_hold.insert(day) {
-                    let held_for = show_duration(self.now - since);
-                    self.report_on(
-                        relation,
-                        FindingCode::BlockedByHold,
-                        Severity::Info,
-                        format!("expired, but {day} has been on hold for {held_for}"),
-                        "release the hold when the day is no longer needed".to_owned(),
-                    );
-                }
-                continue;
-            }
-            match (relation.attachment, relation.detached_at) {
-                (Attachment::Attached, _) => detach.push(relation),
-                (Attachment::Loose, None) => mark.push(relation),
-                (Attachment::Loose, Some(at)) if at + self.policy.drop_grace <= self.now => drop.push(relation),
-                (Attachment::Loose, Some(_)) | (Attachment::PendingDetach, _) => {}
-            }
-        }
-        if !self.may_remove(detach.len() + drop.len()) {
-            return;
-        }
-        let has_default = self
-            .found
-            .relations
-            .iter()
-            .any(|relation| relation.bounds == Some(super::Bounds::Default));
-        if has_default && !detach.is_empty() {
-            self.report(
-                FindingCode::BlockedByDefault,
-                Severity::Warn,
-                format!(
-                    "{} expired partitions cannot be detached while there is a default partition",
-                    detach.len()
-                ),
-                "move the rows of the default partition away and detach it".to_owned(),
-            );
-            detach.clear();
-        }
-        let expired_by = format!("the whole day is older than the retention of {}", self.retention());
-        for relation in self.capped(detach, "detached") {
-            self.steps
-                .push(Step::on(self.found, relation, Action::Detach, expired_by.clone()));
-        }
-        for relation in mark {
-            let reason = "it is detached, but not on record: its grace begins now".to_owned();
-            self.steps
-                .push(Step::on(self.found, relation, Action::MarkDetached, reason));
-        }
-        for relation in self.capped(drop, "dropped") {
-            let grace = show_duration(self.policy.drop_grace);
-            self.steps.push(Step::on(
-                self.found,
-                relation,
-                Action::Drop,
-                format!("expired, and detached for longer than the grace of {grace}"),
-            ));
-        }
-    }
-
-    /// Whether a relation is ours to remove once nothing blocks it. Safety conditions, in order: a plain table; exactly one
-    /// day; that day before today; all of it past the retention; marked as this inbox's or, while attached, named as
-    /// this day's and not marked as anything else.
-    fn is_expired_of_ours(&self, relation: &FoundRelation) -> bool {
-        let Some(day) = relation.day() else { return false };
-        let Some(horizon) = self.retention().horizon(self.now) else {
-            return false;
-        };
-        let marked = relation
-            .marker
-            .as_ref()
-            .map(|marker| marker.inbox == self.found.inbox_id && marker.day == day);
-        relation.kind == super::RelationKind::Table
-            && day < self.today
-            && day.end() <= horizon
-            && match relation.attachment {
-                Attachment::Loose => marked == Some(true),
-                Attachment::Attached | Attachment::PendingDetach => {
-                    marked != Some(false) && relation.name == self.found.table.partition(day)
-                }
-            }
-    }
-
-    /// Point 7, and the server's identity of point 5.
-    fn may_remove(&mut self, waiting: usize) -> bool {
-        let clocks = self.found.clocks;
-        let skew = (self.now - clocks.host).abs();
-        let leap = clocks.trusted.map_or(TimeDelta::zero(), |trusted| self.now - trusted);
-        let blocked = if self.found.ownership == Ownership::OtherServer {
-            Some((
-                FindingCode::OtherServer,
-                "the database is a copy of the one that this inbox was made in".to_owned(),
-                "create goes on; make sure that the copy is meant to live on before anything is removed from it",
-            ))
-        } else if skew > self.policy.max_clock_skew {
-            Some((
-                FindingCode::BlockedByClock,
-                format!(
-                    "the database's clock and this host's differ by {}, of at most {}",
-                    show_duration(skew),
-                    show_duration(self.policy.max_clock_skew)
-                ),
-                "set the wrong clock right; nothing is removed until they agree",
-            ))
-        } else if leap > self.policy.max_clock_leap {
-            Some((
-                FindingCode::BlockedByClock,
-                format!(
-                    "the database's clock is {} past the highest time that earlier runs trusted, of at most {}",
-                    show_duration(leap),
-                    show_duration(self.policy.max_clock_leap)
-                ),
-                "if the clock is right (the service was down that long), run `inboxd run --confirm-clock` once",
-            ))
-        } else {
-            None
-        };
-        let Some((code, message, remedy)) = blocked else {
-            return true;
-        };
-        self.report(
-            code,
-            Severity::Warn,
-            format!("{message}; {waiting} removals wait"),
-            remedy.to_owned(),
-        );
-        false
-    }
-
-    fn capped<'f>(&mut self, mut candidates: Vec<&'f FoundRelation>, verb: &str) -> Vec<&'f FoundRelation> {
-        let cap = usize::try_from(self.policy.max_drops_per_run).unwrap_or(usize::MAX);
-        if candidates.len() > cap {
-            let waiting = candidates.len() - cap;
-            candidates.truncate(cap);
-            self.report(FindingCode::BlockedByCap, Severity::Info,
-                format!("{waiting} more partitions are due to be {verb}, beyond the {cap} of max_drops_per_run"),
-                "later runs take them; if that many were not meant to go, lengthen the retention or hold their days now".to_owned());
-        }
-        candidates
     }
 }

@@ -1,6 +1,6 @@
 //! One step of a plan, as a value that logs, HTTP and the command line render alike.
 
-use crate::pure::{Day, Found, FoundRelation, Ident};
+use crate::pure::{Bounds, Day, Found, FoundRelation, Ident};
 
 /// What a step does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
@@ -12,6 +12,8 @@ pub enum Action {
     Create,
     /// Take an expired partition out of the inbox.
     Detach,
+    /// Put on record that a partition is attached again.
+    MarkAttached,
     /// Put on record that a partition is detached; its grace begins.
     MarkDetached,
     /// Drop a detached partition.
@@ -26,6 +28,7 @@ impl Action {
             Self::Finalize => "finalize",
             Self::Create => "create",
             Self::Detach => "detach",
+            Self::MarkAttached => "mark_attached",
             Self::MarkDetached => "mark_detached",
             Self::Drop => "drop",
         }
@@ -65,7 +68,7 @@ pub struct Step {
 impl Step {
     pub(super) fn create(found: &Found, day: Day, reason: String) -> Self {
         let relation = found.table.partition(day);
-        let locks = vec![
+        let mut locks = vec![
             Lock {
                 mode: "ACCESS EXCLUSIVE",
                 on: relation.to_string(),
@@ -77,6 +80,18 @@ impl Step {
                 effect: "no claim waits; another maintenance command would",
             },
         ];
+        if let Some(default) = found
+            .relations
+            .iter()
+            .find(|relation| relation.bounds == Some(Bounds::Default))
+        {
+            let effect = "the attach scans it: claims that look into it wait";
+            locks.push(Lock {
+                mode: "ACCESS EXCLUSIVE",
+                on: default.name.to_string(),
+                effect,
+            });
+        }
         Self {
             day: Some(day),
             schema: found.table.schema().clone(),
@@ -109,6 +124,7 @@ impl Step {
                 parent("no claim waits; it waits itself for every older snapshot in the database, up to its timeout"),
                 own("ACCESS EXCLUSIVE", "claims no longer see it"),
             ],
+            Action::MarkAttached => vec![own("SHARE UPDATE EXCLUSIVE", "no claim waits")],
             Action::MarkDetached => vec![own("SHARE UPDATE EXCLUSIVE", "it is no longer part of the inbox")],
             Action::Drop => vec![own(
                 "ACCESS EXCLUSIVE",

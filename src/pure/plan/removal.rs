@@ -1,0 +1,175 @@
+//! What has expired, and what keeps it from being removed.
+
+use std::collections::BTreeSet;
+
+use chrono::{DateTime, TimeDelta, Utc};
+
+use super::{Action, FindingCode, Planner, Severity, Step};
+use crate::pure::{Attachment, Bounds, Day, FoundRelation, Ownership, RelationKind, show_duration};
+
+impl Planner<'_> {
+    /// Points 5, 6 and 7.
+    pub(super) fn remove(&mut self) {
+        let mut expired: Vec<&FoundRelation> = self
+            .found
+            .relations
+            .iter()
+            .filter(|relation| self.is_expired_of_ours(relation))
+            .collect();
+        expired.sort_by_key(|relation| (relation.day(), relation.oid));
+        let (mut detach, mut mark, mut drop) = (Vec::new(), Vec::new(), Vec::new());
+        let mut on_hold = BTreeSet::new();
+        for relation in expired {
+            if let Some((day, since)) = relation.day().and_then(|day| Some((day, *self.found.held.get(&day)?))) {
+                if on_hold.insert(day) {
+                    let held_for = show_duration(self.now - since);
+                    self.report_on(
+                        relation,
+                        FindingCode::BlockedByHold,
+                        Severity::Info,
+                        format!("expired, but {day} has been on hold for {held_for}"),
+                        "release the hold when the day is no longer needed".to_owned(),
+                    );
+                }
+                continue;
+            }
+            match (relation.attachment, relation.detached_at) {
+                (Attachment::Attached, _) => detach.push(relation),
+                (Attachment::Loose, None) => mark.push(relation),
+                (Attachment::Loose, Some(at)) if self.grace_is_over(at) => drop.push(relation),
+                (Attachment::Loose, Some(_)) | (Attachment::PendingDetach, _) => {}
+            }
+        }
+        if !self.may_remove(detach.len() + drop.len()) {
+            return;
+        }
+        let has_default = self
+            .found
+            .relations
+            .iter()
+            .any(|relation| relation.bounds == Some(Bounds::Default));
+        if has_default && !detach.is_empty() {
+            self.report(
+                FindingCode::BlockedByDefault,
+                Severity::Warn,
+                format!(
+                    "{} expired partitions cannot be detached while there is a default partition",
+                    detach.len()
+                ),
+                "move the rows of the default partition away and detach it".to_owned(),
+            );
+            detach.clear();
+        }
+        let expired_by = format!("the whole day is older than the retention of {}", self.retention());
+        for relation in self.capped(detach, "detached") {
+            self.steps
+                .push(Step::on(self.found, relation, Action::Detach, expired_by.clone()));
+        }
+        for relation in mark {
+            let reason = "it is detached, but not on record: its grace begins now".to_owned();
+            self.steps
+                .push(Step::on(self.found, relation, Action::MarkDetached, reason));
+        }
+        for relation in self.capped(drop, "dropped") {
+            let grace = show_duration(self.policy.drop_grace);
+            self.steps.push(Step::on(
+                self.found,
+                relation,
+                Action::Drop,
+                format!("expired, and detached for longer than the grace of {grace}"),
+            ));
+        }
+    }
+
+    fn grace_is_over(&self, detached_at: DateTime<Utc>) -> bool {
+        // A grace that ends after the last instant there is never ends.
+        detached_at
+            .checked_add_signed(self.policy.drop_grace)
+            .is_some_and(|over| over <= self.now)
+    }
+
+    /// Whether a relation is ours to remove once nothing blocks it. Safety conditions, in order: a plain table; exactly one
+    /// day; that day before today; all of it past the retention; named as this day's; marked as this inbox's and this
+    /// day's or, while attached, not marked at all.
+    fn is_expired_of_ours(&self, relation: &FoundRelation) -> bool {
+        let Some(day) = relation.day() else { return false };
+        let Some(horizon) = self.retention().horizon(self.now) else {
+            return false;
+        };
+        let marked = relation
+            .marker
+            .as_ref()
+            .map(|marker| marker.inbox == self.found.inbox_id && marker.day == day);
+        relation.kind == RelationKind::Table
+            && day < self.today
+            && day.end() <= horizon
+            && self.is_named_for(relation, day)
+            && match relation.attachment {
+                Attachment::Loose => marked == Some(true),
+                Attachment::Attached | Attachment::PendingDetach => marked != Some(false),
+            }
+    }
+
+    pub(super) fn is_named_for(&self, relation: &FoundRelation, day: Day) -> bool {
+        let table = &self.found.table;
+        relation.schema == *table.schema() && relation.name == table.partition(day)
+    }
+
+    /// Point 7, and the server's identity of point 5.
+    fn may_remove(&mut self, waiting: usize) -> bool {
+        let clocks = self.found.clocks;
+        let skew = (self.now - clocks.host).abs();
+        let leap = clocks.trusted.map_or(TimeDelta::zero(), |trusted| self.now - trusted);
+        let blocked = if self.found.ownership == Ownership::OtherServer {
+            Some((
+                FindingCode::OtherServer,
+                "the database is a copy of the one that this inbox was made in".to_owned(),
+                "create goes on; make sure that the copy is meant to live on before anything is removed from it",
+            ))
+        } else if skew > self.policy.max_clock_skew {
+            Some((
+                FindingCode::BlockedByClock,
+                format!(
+                    "the database's clock and this host's differ by {}, of at most {}",
+                    show_duration(skew),
+                    show_duration(self.policy.max_clock_skew)
+                ),
+                "set the wrong clock right; nothing is removed until they agree",
+            ))
+        } else if leap > self.policy.max_clock_leap {
+            Some((
+                FindingCode::BlockedByClock,
+                format!(
+                    "the database's clock is {} past the highest time that earlier runs trusted, of at most {}",
+                    show_duration(leap),
+                    show_duration(self.policy.max_clock_leap)
+                ),
+                "if the clock is right (the service was down that long), run `inboxd run --confirm-clock` once",
+            ))
+        } else {
+            None
+        };
+        let Some((code, message, remedy)) = blocked else {
+            return true;
+        };
+        self.report(
+            code,
+            Severity::Warn,
+            format!("{message}; {waiting} removals wait"),
+            remedy.to_owned(),
+        );
+        false
+    }
+
+    fn capped<'f>(&mut self, mut candidates: Vec<&'f FoundRelation>, verb: &str) -> Vec<&'f FoundRelation> {
+        let cap = usize::try_from(self.policy.max_drops_per_run).unwrap_or(usize::MAX);
+        if candidates.len() > cap {
+            let waiting = candidates.len() - cap;
+            candidates.truncate(cap);
+            self.report(FindingCode::BlockedByCap, Severity::Warn,
+                format!("{waiting} more partitions are due to be {verb}, beyond the {cap} of max_drops_per_run"),
+                "later runs take them; if that many were not meant to go, lengthen the retention or hold their days now".to_owned());
+        }
+        candidates
+    }
+}

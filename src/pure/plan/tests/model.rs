@@ -1,0 +1,296 @@
+//! A small stand-in for PostgreSQL and the run: builders of what is found, and what each step does to it.
+//!
+//! It refuses what PostgreSQL refuses, so a plan that could not be applied fails its test.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use chrono::{DateTime, TimeDelta, Utc};
+use uuid::Uuid;
+
+use crate::pure::{
+    Action, Ahead, Attachment, Bounds, Clocks, Consumers, Day, Finding, FindingCode, Found, FoundInbox, FoundRelation,
+    Ident, Marker, Ownership, Plan, Policy, RelationKind, Retention, Routing, STORAGE_PARAMETERS, Span, Step, plan,
+};
+
+pub(super) const INBOX: Uuid = Uuid::from_u128(7);
+pub(super) const OTHER_INBOX: Uuid = Uuid::from_u128(8);
+
+pub(super) fn at(text: &str) -> DateTime<Utc> {
+    text.parse().unwrap()
+}
+
+pub(super) fn day(text: &str) -> Day {
+    text.parse().unwrap()
+}
+
+pub(super) fn ident(text: &str) -> Ident {
+    Ident::new(text).unwrap()
+}
+
+pub(super) fn days(days: i64) -> Retention {
+    Retention::For(TimeDelta::days(days))
+}
+
+/// A week ahead, a week of retention, a day of grace, four removals a run.
+pub(super) fn policy() -> Policy {
+    Policy {
+        routing: Routing::ProcessedAt,
+        consumers: Consumers::One,
+        ahead: Ahead::DEFAULT,
+        retention: days(7),
+        drop_grace: TimeDelta::days(1),
+        max_drops_per_run: 4,
+        max_clock_skew: TimeDelta::minutes(5),
+        max_clock_leap: TimeDelta::days(7),
+    }
+}
+
+/// The same by the ids' time.
+pub(super) fn by_message_id() -> Policy {
+    Policy {
+        routing: Routing::MessageId,
+        ..policy()
+    }
+}
+
+/// An inbox of ours without any partition, under a trusted clock.
+pub(super) fn empty(now: DateTime<Utc>) -> Found {
+    Found {
+        table: "public.inbox".parse().unwrap(),
+        inbox_id: INBOX,
+        ownership: Ownership::Ours,
+        inbox: FoundInbox::Fit {
+            owner: "journal".to_owned(),
+            grants: BTreeSet::new(),
+        },
+        relations: Vec::new(),
+        held: BTreeMap::new(),
+        made: BTreeSet::new(),
+        claim_retention: Some(Retention::For(TimeDelta::hours(1))),
+        claim_drift: Vec::new(),
+        plain_inserters: Vec::new(),
+        clocks: trusted(now),
+    }
+}
+
+/// All clocks agree.
+pub(super) fn trusted(now: DateTime<Utc>) -> Clocks {
+    Clocks {
+        host: now,
+        trusted: Some(now),
+    }
+}
+
+/// An inbox that has all its partitions, from the first remembered day to the last one ahead.
+pub(super) fn healthy(now: DateTime<Utc>, policy: &Policy) -> Found {
+    let mut found = empty(now);
+    let today = Day::containing(now);
+    let first = policy.retention.horizon(now).map_or(today, Day::containing);
+    attach_days(&mut found, first, today.plus(policy.ahead.days()));
+    found
+}
+
+pub(super) fn attach_days(found: &mut Found, first: Day, last: Day) {
+    for offset in 0..=first.days_until(last) {
+        attach(found, first.plus(offset));
+    }
+}
+
+/// Adds a partition as the run would make it.
+pub(super) fn attach(found: &mut Found, day: Day) -> &mut FoundRelation {
+    let FoundInbox::Fit { owner, grants } = &found.inbox else {
+        panic!("only a fitting inbox has partitions")
+    };
+    let relation = FoundRelation {
+        schema: found.table.schema().clone(),
+        name: found.table.partition(day),
+        oid: found.relations.iter().map(|relation| relation.oid).max().unwrap_or(0) + 1,
+        kind: RelationKind::Table,
+        attachment: Attachment::Attached,
+        bounds: Some(Bounds::Range(Span::of(day))),
+        marker: Some(Marker {
+            inbox: found.inbox_id,
+            day,
+            detached_at: None,
+        }),
+        detached_at: None,
+        has_key: true,
+        owner: owner.clone(),
+        grants: grants.clone(),
+        storage: STORAGE_PARAMETERS.iter().map(ToString::to_string).collect(),
+        estimated_rows: Some(0),
+        bytes: None,
+    };
+    found.made.insert(day);
+    found.relations.push(relation);
+    found.relations.last_mut().unwrap()
+}
+
+/// Adds a partition of the day that holds `from` to `to` instead.
+pub(super) fn attach_span<'f>(found: &'f mut Found, name: &str, from: &str, to: &str) -> &'f mut FoundRelation {
+    let relation = attach(found, day("2000-01-01"));
+    let end = |text: &str| (!text.is_empty()).then(|| at(text));
+    relation.name = ident(name);
+    relation.bounds = Some(Bounds::Range(Span {
+        from: end(from),
+        to: end(to),
+    }));
+    relation.marker = None;
+    found.made.remove(&day("2000-01-01"));
+    found.relations.last_mut().unwrap()
+}
+
+/// Adds a detached partition of ours.
+pub(super) fn loose(found: &mut Found, day: Day, detached_at: Option<DateTime<Utc>>) -> &mut FoundRelation {
+    let relation = attach(found, day);
+    relation.attachment = Attachment::Loose;
+    relation.bounds = None;
+    relation.detached_at = detached_at;
+    if let Some(marker) = &mut relation.marker {
+        marker.detached_at = detached_at;
+    }
+    relation
+}
+
+/// Adds a partition whose concurrent detach was interrupted.
+pub(super) fn pending(found: &mut Found, day: Day) -> &mut FoundRelation {
+    let relation = attach(found, day);
+    relation.attachment = Attachment::PendingDetach;
+    relation
+}
+
+pub(super) fn relation_of<'f>(found: &'f mut Found, day: &str) -> &'f mut FoundRelation {
+    let name = format!("inbox_{}", day.replace('-', "_"));
+    found
+        .relations
+        .iter_mut()
+        .find(|relation| relation.name.as_str() == name)
+        .unwrap()
+}
+
+/// Does to what was found what PostgreSQL and the run would do, step by step.
+pub(super) fn apply(mut found: Found, plan: &Plan, now: DateTime<Utc>) -> Found {
+    for step in &plan.steps {
+        apply_step(&mut found, step, now);
+    }
+    found
+}
+
+fn apply_step(found: &mut Found, step: &Step, now: DateTime<Utc>) {
+    if step.action == Action::Create {
+        return create(found, step);
+    }
+    let (inbox, children) = (found.inbox_id, found.relations.clone());
+    let index = children
+        .iter()
+        .position(|relation| Some(relation.oid) == step.oid)
+        .unwrap_or_else(|| panic!("{step:?} is about a table that is not there"));
+    let relation = &mut found.relations[index];
+    assert_eq!(
+        (&relation.schema, &relation.name, relation.day()),
+        (&step.schema, &step.relation, step.day)
+    );
+    match step.action {
+        Action::Create => {}
+        Action::MarkAttached => {
+            assert_eq!(relation.attachment, Attachment::Attached, "{step:?}");
+            relation.detached_at = None;
+            relation.marker = relation.day().map(|day| Marker { inbox, day, detached_at: None });
+        }
+        Action::Finalize => {
+            assert_eq!(relation.attachment, Attachment::PendingDetach, "{step:?}");
+            relation.attachment = Attachment::Loose;
+            relation.bounds = None;
+            relation.detached_at = None;
+        }
+        Action::Detach => {
+            assert_eq!(relation.attachment, Attachment::Attached, "{step:?}");
+            for child in &children {
+                assert_ne!(
+                    child.bounds,
+                    Some(Bounds::Default),
+                    "refused beside a default partition"
+                );
+                assert_ne!(child.attachment, Attachment::PendingDetach, "refused before a finalize");
+            }
+            relation.marker = relation.day().map(|day| Marker {
+                inbox,
+                day,
+                detached_at: Some(now),
+            });
+            relation.attachment = Attachment::Loose;
+            relation.bounds = None;
+            relation.detached_at = Some(now);
+        }
+        Action::MarkDetached => {
+            assert_eq!(relation.attachment, Attachment::Loose, "{step:?}");
+            relation.detached_at = Some(now);
+            if let Some(marker) = &mut relation.marker {
+                marker.detached_at = Some(now);
+            }
+        }
+        Action::Drop => {
+            assert_eq!(relation.attachment, Attachment::Loose, "{step:?}");
+            found.relations.remove(index);
+        }
+    }
+}
+
+fn create(found: &mut Found, step: &Step) {
+    let day = step.day.unwrap();
+    for relation in &found.relations {
+        assert!(
+            relation.name != step.relation || relation.schema != step.schema,
+            "{} exists already",
+            step.relation
+        );
+        let span = relation.bounds.as_ref().and_then(Bounds::span);
+        assert!(
+            !span.is_some_and(|span| span.overlaps(&Span::of(day))),
+            "{} would overlap {}",
+            step.relation,
+            relation.name
+        );
+    }
+    assert_eq!(attach(found, day).name, step.relation);
+}
+
+/// One run under a trusted clock: the plan, and what it leaves.
+pub(super) fn run(mut found: Found, policy: &Policy, now: DateTime<Utc>) -> (Found, Plan) {
+    found.clocks = trusted(now);
+    let plan = plan(now, policy, &found);
+    (apply(found, &plan, now), plan)
+}
+
+/// The steps in short: `create 2026-12-10`, or the relation's name where there is no day.
+pub(super) fn shown(plan: &Plan) -> Vec<String> {
+    let name = |step: &Step| {
+        step.day
+            .map_or_else(|| step.relation.to_string(), |day| day.to_string())
+    };
+    plan.steps
+        .iter()
+        .map(|step| format!("{} {}", step.action.as_str(), name(step)))
+        .collect()
+}
+
+/// The same for an action and a run of days.
+pub(super) fn each(action: &str, first: &str, last: &str) -> Vec<String> {
+    let (first, last) = (day(first), day(last));
+    let (count, sign) = (first.days_until(last).abs(), first.days_until(last).signum());
+    (0..=count)
+        .map(|offset| format!("{action} {}", first.plus(sign * offset)))
+        .collect()
+}
+
+pub(super) fn with_code(plan: &Plan, code: FindingCode) -> Vec<&Finding> {
+    plan.findings.iter().filter(|finding| finding.code == code).collect()
+}
+
+/// The only finding of that code.
+pub(super) fn only(plan: &Plan, code: FindingCode) -> &Finding {
+    match with_code(plan, code)[..] {
+        [finding] => finding,
+        _ => panic!("not exactly one {code:?}: {:#?}", plan.findings),
+    }
+}
