@@ -11,6 +11,8 @@ mod life;
 #[cfg(test)]
 mod pass;
 #[cfg(test)]
+mod serve;
+#[cfg(test)]
 mod sql;
 #[cfg(test)]
 mod support;
