@@ -13,6 +13,8 @@ mod pass;
 #[cfg(test)]
 mod serve;
 #[cfg(test)]
+mod serve_embedded;
+#[cfg(test)]
 mod sql;
 #[cfg(test)]
 mod support;

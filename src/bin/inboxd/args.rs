@@ -54,8 +54,10 @@ pub(crate) struct Serve {
     #[arg(long)]
     pub(crate) embedded: bool,
 
-    /// Where the private PostgreSQL keeps its data [default: /var/lib/inboxd for root, else ~/.local/state/inboxd].
-    #[arg(long, env = "INBOXD_STATE_DIR", value_name = "DIR", requires = "embedded")]
+    /// Where the private PostgreSQL keeps its data [default: /var/lib/inboxd for root, else ~/.local/state/inboxd]
+    /// [env: INBOXD_STATE_DIR].
+    // The variable is read where it is used: set for a whole machine, it must not demand --embedded of every `serve`.
+    #[arg(long, value_name = "DIR", requires = "embedded")]
     pub(crate) state_dir: Option<PathBuf>,
 
     /// Let the private PostgreSQL listen on this port of 127.0.0.1 too, not only on its socket.
