@@ -140,7 +140,7 @@ async fn table(
                 "rename it, or configure another table",
             ));
         }
-        FoundInbox::Fit { owner, .. } => (to_ident(owner)?, false),
+        FoundInbox::Fit(parent) => (to_ident(parent.owner)?, false),
         FoundInbox::Missing => (configured.map_or_else(|| to_ident(current), Ok)?, true),
     };
     if missing {

@@ -3,6 +3,7 @@
 //! The pass is a function that returns a report. Schedule, HTTP and command line all call it; none has logic of its own.
 
 mod apply;
+mod before_drop;
 mod init;
 mod pass;
 mod report;

@@ -114,19 +114,30 @@ async fn locked_pass(connection: &mut PgConnection, request: PassRequest<'_>) ->
     if request.confirm_clock {
         journal::confirm_clock(connection).await?;
     }
-    let observation = catalog::observe(connection, specs, deployment, clock.now()).await?;
-    let plans: Vec<Plan> = plans(specs, &observation).collect();
-    let steps = apply_plans(connection, request, id, &observation, &plans).await?;
-
-    let (after, planned) = if steps.iter().all(Vec::is_empty) {
-        (observation, plans)
-    } else {
-        let after = catalog::observe(connection, specs, deployment, clock.now()).await?;
-        let planned = self::plans(specs, &after).collect();
-        (after, planned)
-    };
+    let mut observation = catalog::observe(connection, specs, deployment, clock.now()).await?;
+    let mut planned: Vec<Plan> = plans(specs, &observation).collect();
+    let mut steps: Vec<Vec<StepReport>> = specs.iter().map(|_| Vec::new()).collect();
+    for _ in 0..ROUNDS {
+        let first = steps.iter().map(Vec::len).sum();
+        let done = apply_plans(connection, request, id, first, &observation, &planned).await?;
+        if done.iter().all(Vec::is_empty) {
+            break;
+        }
+        observation = catalog::observe(connection, specs, deployment, clock.now()).await?;
+        planned = plans(specs, &observation).collect();
+        let finalized = done
+            .iter()
+            .flatten()
+            .any(|report| report.step.action == Action::Finalize && report.outcome == StepOutcome::Done);
+        for (all, done) in steps.iter_mut().zip(done) {
+            all.extend(done);
+        }
+        if !finalized {
+            break;
+        }
+    }
     if clock_is_trusted(&planned) {
-        journal::trust_clock(connection, after.server.now).await?;
+        journal::trust_clock(connection, observation.server.now).await?;
     }
     let whole = steps.iter().flatten().all(|step| step.outcome == StepOutcome::Done);
     let outcome = if whole { RunOutcome::Done } else { RunOutcome::Partial };
@@ -158,21 +169,33 @@ fn clock_is_trusted(plans: &[Plan]) -> bool {
         .any(|finding| finding.code == FindingCode::BlockedByClock)
 }
 
-/// Everything that keeps claims alive comes before everything that takes away, over all inboxes.
-const PHASES: [&[Action]; 2] = [
-    &[Action::Finalize, Action::MarkAttached, Action::Create],
-    &[Action::Detach, Action::MarkDetached, Action::Drop],
+/// A finalized detach shows only then what is to become of its table: the run looks once more.
+const ROUNDS: usize = 2;
+
+/// What keeps claims alive comes before what mends, and that before what takes away, over all inboxes.
+const PHASES: [&[Action]; 3] = [
+    &[Action::Finalize, Action::MarkAttached, Action::Create, Action::Attach],
+    &[
+        Action::RepairMarker,
+        Action::RepairKey,
+        Action::RepairGrants,
+        Action::RepairStorage,
+        Action::RepairOwner,
+        Action::RepairReplicaIdentity,
+    ],
+    &[Action::Detach, Action::MarkDetached, Action::Archive, Action::Drop],
 ];
 
 async fn apply_plans(
     connection: &mut PgConnection,
     request: PassRequest<'_>,
     run_id: Uuid,
+    first: usize,
     observation: &Observation,
     plans: &[Plan],
 ) -> Result<Vec<Vec<StepReport>>, DbError> {
     let mut reports: Vec<Vec<StepReport>> = plans.iter().map(|_| Vec::new()).collect();
-    let mut ordinal = 0;
+    let mut ordinal = i32::try_from(first).unwrap_or(i32::MAX);
     for phase in PHASES {
         for (index, plan) in plans.iter().enumerate() {
             let (spec, observed) = (&request.specs[index], &observation.inboxes[index]);

@@ -11,7 +11,7 @@ use crate::{
     claim::ClaimConstants,
     pure::{
         Attachment, Bounds, Clocks, Consumers, Day, Found, FoundInbox, FoundRelation, Grant, Ident, InboxSpec,
-        Ownership, RelationKind, Routing,
+        Ownership, Parent, RelationKind, ReplicaIdentity, Routing,
     },
 };
 
@@ -189,6 +189,7 @@ fn unregistered(spec: &InboxSpec, host_now: DateTime<Utc>) -> Observed {
         claim_retention: None,
         claim_drift: Vec::new(),
         plain_inserters: Vec::new(),
+        lacking: Vec::new(),
         clocks: Clocks {
             host: host_now,
             trusted: None,
@@ -235,7 +236,8 @@ fn read_inbox(
     let claim = comment.as_deref().and_then(ClaimConstants::from_comment);
     let inbox = read_table(row, spec, &registered)?;
     let plain_inserters = match &inbox {
-        FoundInbox::Fit { grants, .. } => grants
+        FoundInbox::Fit(parent) => parent
+            .grants
             .iter()
             .filter(|grant| grant.privilege == "INSERT")
             .map(|grant| {
@@ -266,6 +268,7 @@ fn read_inbox(
         claim_retention: claim.as_ref().and_then(|claim| claim.retention().ok()),
         claim_drift: claim.map(|claim| claim.drift_from(&wanted)).unwrap_or_default(),
         plain_inserters,
+        lacking: row.try_get("lacking")?,
         clocks: Clocks {
             host: host_now,
             trusted: row.try_get("trusted_at")?,
@@ -300,10 +303,12 @@ fn read_table(row: &PgRow, spec: &InboxSpec, registered: &Registered) -> Result<
     if let Some(why) = misfit(&kind, row, spec)? {
         return Ok(FoundInbox::Unfit(why));
     }
-    Ok(FoundInbox::Fit {
+    Ok(FoundInbox::Fit(Parent {
         owner: row.try_get("owner")?,
         grants: grants(row)?,
-    })
+        replica_identity: replica_identity(row)?,
+        tablespace: row.try_get("tablespace")?,
+    }))
 }
 
 fn misfit(kind: &str, row: &PgRow, spec: &InboxSpec) -> Result<Option<String>, sqlx::Error> {
@@ -337,6 +342,15 @@ fn misfit(kind: &str, row: &PgRow, spec: &InboxSpec) -> Result<Option<String>, s
 fn grants(row: &PgRow) -> Result<BTreeSet<Grant>, sqlx::Error> {
     let Json(grants): Json<BTreeSet<Grant>> = row.try_get("grants")?;
     Ok(grants)
+}
+
+fn replica_identity(row: &PgRow) -> Result<ReplicaIdentity, sqlx::Error> {
+    Ok(match row.try_get::<&str, _>("replica_identity")? {
+        "f" => ReplicaIdentity::Full,
+        "n" => ReplicaIdentity::Nothing,
+        "i" => ReplicaIdentity::Index,
+        _ => ReplicaIdentity::Default,
+    })
 }
 
 fn ident(row: &PgRow, column: &str) -> Result<Ident, sqlx::Error> {
@@ -373,6 +387,11 @@ fn read_relation(row: &PgRow, routing: Routing) -> Result<FoundRelation, sqlx::E
         owner: row.try_get("owner")?,
         grants: grants(row)?,
         storage: row.try_get::<Vec<String>, _>("storage")?.into_iter().collect(),
+        replica_identity: replica_identity(row)?,
+        tablespace: row.try_get("tablespace")?,
+        xid_age: row.try_get("xid_age")?,
+        dead_rows: row.try_get("dead_rows")?,
+        vacuumed_at: row.try_get("vacuumed_at")?,
         estimated_rows: row.try_get("estimated_rows")?,
         bytes: None,
     })
@@ -419,6 +438,7 @@ pub(crate) struct Relation {
     pub(crate) is_table: bool,
     pub(crate) is_partition: bool,
     pub(crate) is_pending: bool,
+    pub(crate) has_default_replica_identity: bool,
     pub(crate) marker: Option<crate::pure::Marker>,
     pub(crate) owner: String,
     pub(crate) grants: BTreeSet<Grant>,
@@ -462,6 +482,7 @@ async fn look_up(
             is_table: row.try_get::<&str, _>("kind")? == "r",
             is_partition: row.try_get("is_partition")?,
             is_pending: row.try_get::<Option<bool>, _>("is_pending")?.unwrap_or(false),
+            has_default_replica_identity: row.try_get("has_default_replica_identity")?,
             marker: row
                 .try_get::<Option<&str>, _>("comment")?
                 .and_then(|comment| comment.parse().ok()),
@@ -489,10 +510,12 @@ pub async fn unregistered_table(connection: &mut PgConnection, spec: &InboxSpec)
     let kind: String = row.try_get("kind").doing(doing)?;
     match misfit(&kind, &row, spec).doing(doing)? {
         Some(why) => Ok(FoundInbox::Unfit(why)),
-        None => Ok(FoundInbox::Fit {
+        None => Ok(FoundInbox::Fit(Parent {
             owner: row.try_get("owner").doing(doing)?,
             grants: BTreeSet::new(),
-        }),
+            replica_identity: replica_identity(&row).doing(doing)?,
+            tablespace: None,
+        })),
     }
 }
 
@@ -505,4 +528,15 @@ pub(crate) async fn claim_comment(connection: &mut PgConnection, spec: &InboxSpe
         .await
         .doing(|| format!("look at the claim function of {}", spec.table))?;
     Ok(comment.flatten())
+}
+
+/// Whether an index of that name on a table is invalid, as an interrupted repair of its key leaves it.
+pub(crate) async fn is_invalid_index(connection: &mut PgConnection, oid: u32, index: &Ident) -> Result<bool, DbError> {
+    let found: Option<String> = sqlx::query_scalar(include_str!("../../sql/observe/invalid_index.sql"))
+        .bind(sqlx::postgres::types::Oid(oid))
+        .bind(index.as_str())
+        .fetch_optional(connection)
+        .await
+        .doing(|| format!("look at index {index}"))?;
+    Ok(found.is_some())
 }

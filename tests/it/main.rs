@@ -9,6 +9,8 @@ mod life;
 #[cfg(test)]
 mod pass;
 #[cfg(test)]
+mod reconcile;
+#[cfg(test)]
 mod sql;
 #[cfg(test)]
 mod support;

@@ -5,6 +5,7 @@ mod creation;
 mod examine;
 mod finding;
 mod removal;
+mod repair;
 mod step;
 #[cfg(test)]
 mod tests;
@@ -63,7 +64,11 @@ impl Plan {
 ///    begins. One whose grace is over is dropped under the same conditions, with a cap of its own.
 /// 7. The clock is trusted unless it differs from the host's by more than `max_clock_skew`, or has come further than
 ///    `max_clock_leap` past the highest time that earlier runs trusted. An untrusted clock creates, and removes nothing.
-/// 8. Nothing from today on is ever removed, and nothing that is not of points 5 and 6 is ever touched: it is reported.
+/// 8. A partition is put right where no claim waits for it: marker, key (made again concurrently), privileges, storage
+///    parameters; owner and replica identity only on days that no claim uses yet. Everything else is reported.
+/// 9. One of ours that was detached by hand, is remembered, has its key and is not on record as detached, is attached again.
+/// 10. What has expired is dropped, or kept, or moved to the archive's schema, as the policy says.
+/// 11. Nothing from today on is ever removed, and nothing that is not of points 5 and 6 is ever touched: it is reported.
 ///
 /// Planning again at the same instant never repeats a step that was applied; it gives none at all, unless a cap was used
 /// up, a detach was finalized (its grace must begin), or the grace is zero.
@@ -83,6 +88,8 @@ pub fn plan(now: DateTime<Utc>, policy: &Policy, found: &Found) -> Plan {
         planner.examine();
         planner.finalize();
         planner.create();
+        planner.attach_what_was_detached_by_hand();
+        planner.repair();
         planner.remove();
         planner.judge_runway(runway);
     }
