@@ -61,8 +61,16 @@ pub(super) async fn apply(
     if let (Action::Drop, Some(hook)) = (action, &spec.before_drop)
         && let Err(error) = before_drop::run(hook, spec, &step).await
     {
-        let outcome = StepOutcome::Failed { kind: ErrorKind::Other, error };
-        return Ok(StepReport { step, outcome, attempts: 1, duration_ms: millis(begun) });
+        let outcome = StepOutcome::Failed {
+            kind: ErrorKind::Other,
+            error,
+        };
+        return Ok(StepReport {
+            step,
+            outcome,
+            attempts: 1,
+            duration_ms: millis(begun),
+        });
     }
     let outcome = loop {
         attempts += 1;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
-use super::{Bounds, Day, Ident, Marker, Retention, TableName};
+use super::{Ahead, Bounds, Day, Ident, Marker, Retention, TableName};
 
 /// The storage parameters of every partition. Only who creates a partition can give it them; the parent cannot carry any.
 ///
@@ -38,8 +38,21 @@ pub struct Found {
     pub plain_inserters: Vec<String>,
     /// Privileges that the connecting role lacks for its work, each as one would grant it.
     pub lacking: Vec<String>,
+    /// What other live replicas of the deployment are configured with for this inbox.
+    pub replicas: Vec<ReplicaPolicy>,
     /// The evidence about the clock.
     pub clocks: Clocks,
+}
+
+/// What another replica is configured with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReplicaPolicy {
+    /// Host and process, for people.
+    pub replica: String,
+    /// Its retention.
+    pub retention: Retention,
+    /// Its days ahead.
+    pub ahead: Ahead,
 }
 
 /// Who manages an inbox.

@@ -656,6 +656,7 @@ async fn shutdown_finishes_the_step_in_hand_and_leaves_out_the_rest() {
     let request = inboxd::maintain::PassRequest {
         deployment: &deployment.name,
         specs: &deployment.specs,
+        replica: None,
         trigger: inboxd::maintain::Trigger::Manual,
         confirm_clock: false,
         retries: deployment.retries,

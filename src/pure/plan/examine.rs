@@ -27,6 +27,18 @@ impl Planner<'_> {
                 Attachment::Loose => self.examine_loose(relation),
             }
         }
+        for replica in &found.replicas {
+            // The planner's policy is the agreed one already: who has less than that disagrees.
+            if (replica.retention, replica.ahead) != (self.policy.retention, self.policy.ahead) || self.was_overruled {
+                let (who, retention, ahead) = (&replica.replica, replica.retention, replica.ahead.days());
+                let message = format!(
+                    "replica {who} is configured with retention {retention} and {ahead} days ahead; the longer and the larger rule"
+                );
+                let remedy =
+                    "nothing to do during an upgrade; afterwards, give all replicas the same configuration".to_owned();
+                self.report(FindingCode::ReplicasDisagree, Severity::Info, message, remedy);
+            }
+        }
         for grant in &found.lacking {
             self.report(
                 FindingCode::MissingPrivilege,

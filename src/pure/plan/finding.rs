@@ -57,6 +57,8 @@ pub enum FindingCode {
     TablespaceDrift,
     /// A partition whose oldest row has not been frozen for very many transactions.
     OldTransactions,
+    /// Live replicas of the deployment that are configured differently.
+    ReplicasDisagree,
     /// A privilege that maintenance lacks.
     MissingPrivilege,
     /// Claim functions made with another configuration, or none.

@@ -150,7 +150,7 @@ impl Planner<'_> {
             Some((
                 FindingCode::OtherServer,
                 "the database is a copy of the one that this inbox was made in".to_owned(),
-                "create goes on; make sure that the copy is meant to live on before anything is removed from it",
+                "creation goes on; if this copy is meant to live on as itself, run `inboxd takeover`",
             ))
         } else if skew > self.policy.max_clock_skew {
             Some((

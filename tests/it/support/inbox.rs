@@ -116,6 +116,7 @@ impl Deployment {
         let request = PassRequest {
             deployment: &self.name,
             specs: &self.specs,
+            replica: None,
             trigger: Trigger::Manual,
             confirm_clock,
             retries: self.retries,

@@ -37,6 +37,7 @@ fn place(code: FindingCode) -> usize {
         FindingCode::BlockedByDefault => 22,
         FindingCode::OldTransactions => 23,
         FindingCode::MissingPrivilege => 24,
+        FindingCode::ReplicasDisagree => 25,
     }
 }
 
@@ -112,6 +113,9 @@ const SPOILT: &[(FindingCode, Severity, Spoil)] = &[
     (FindingCode::OldTransactions, Severity::Warn, |found| {
         relation_of(found, "2026-12-08").xid_age = Some(1_000_000_001);
     }),
+    (FindingCode::ReplicasDisagree, Severity::Info, |found| {
+        found.replicas = vec![other_replica(days(30), 7)];
+    }),
     (FindingCode::MissingPrivilege, Severity::Fail, |found| {
         found.lacking = vec!["grant journal to inboxd".to_owned()];
     }),
@@ -147,7 +151,7 @@ const SPOILT: &[(FindingCode, Severity, Spoil)] = &[
 #[test]
 fn every_finding_has_its_severity_a_message_and_a_remedy() {
     let now = at(NOON);
-    let mut seen = [false; 25];
+    let mut seen = [false; 26];
     for (code, severity, spoil) in SPOILT {
         let mut found = healthy(now, &policy());
         spoil(&mut found);
@@ -161,7 +165,7 @@ fn every_finding_has_its_severity_a_message_and_a_remedy() {
         }
         seen[place(*code)] = true;
     }
-    assert_eq!(seen, [true; 25]);
+    assert_eq!(seen, [true; 26]);
 }
 
 #[test]

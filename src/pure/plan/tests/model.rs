@@ -9,8 +9,8 @@ use uuid::Uuid;
 
 use crate::pure::{
     Action, Ahead, Attachment, Bounds, Clocks, Consumers, Day, Finding, FindingCode, Found, FoundInbox, FoundRelation,
-    Ident, Marker, OnExpiry, Ownership, Parent, Plan, Policy, RelationKind, ReplicaIdentity, Retention, Routing,
-    STORAGE_PARAMETERS, Span, Step, plan,
+    Ident, Marker, OnExpiry, Ownership, Parent, Plan, Policy, RelationKind, ReplicaIdentity, ReplicaPolicy, Retention,
+    Routing, STORAGE_PARAMETERS, Span, Step, plan,
 };
 
 pub(super) const INBOX: Uuid = Uuid::from_u128(7);
@@ -74,7 +74,17 @@ pub(super) fn empty(now: DateTime<Utc>) -> Found {
         claim_drift: Vec::new(),
         plain_inserters: Vec::new(),
         lacking: Vec::new(),
+        replicas: Vec::new(),
         clocks: trusted(now),
+    }
+}
+
+/// Another replica of the deployment.
+pub(super) fn other_replica(retention: Retention, ahead: i64) -> ReplicaPolicy {
+    ReplicaPolicy {
+        replica: "other:7".to_owned(),
+        retention,
+        ahead: Ahead::new(ahead).unwrap(),
     }
 }
 
