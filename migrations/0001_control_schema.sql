@@ -38,7 +38,11 @@ create table inboxd.replicas (
   process_id int not null,
   version text not null,
   started_at timestamptz not null,
-  heartbeat_at timestamptz not null
+  heartbeat_at timestamptz not null,
+  -- Until when it counts as alive without another heartbeat: its next run and some.
+  alive_until timestamptz not null,
+  -- Table to retention_seconds (null: for ever) and ahead_days, as this replica is configured.
+  policies jsonb not null
 );
 
 -- One row: the highest database time that a run has trusted.

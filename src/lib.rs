@@ -22,8 +22,9 @@ mod pure;
 pub mod service;
 
 pub use pure::{
-    Action, Ahead, Attachment, Bounds, ClaimSpec, Clocks, Consumers, Day, DayError, Derived, Finding, FindingCode,
-    Found, FoundInbox, FoundRelation, Function, Grant, Ident, IdentError, InboxSpec, Lock, MAX_IDENT_BYTES,
-    MAX_TABLE_BYTES, Marker, Ownership, Plan, Policy, PolicyError, RelationKind, Retention, Routing,
-    STORAGE_PARAMETERS, Severity, Span, Step, TableName, parse_duration, plan, show_duration,
+    Action, Ahead, Attachment, BeforeDrop, Bounds, ClaimSpec, Clocks, Consumers, Day, DayError, Derived, Event,
+    Finding, FindingCode, Found, FoundInbox, FoundRelation, Function, Grant, Happening, Ident, IdentError, InboxSpec,
+    Lock, MAX_IDENT_BYTES, MAX_TABLE_BYTES, Marker, OnExpiry, Ownership, Parent, Plan, Policy, PolicyError,
+    RelationKind, ReplicaIdentity, ReplicaPolicy, Retention, Routing, STORAGE_PARAMETERS, Scenario, Severity, Span,
+    Step, TableName, parse_duration, plan, show_duration, simulate,
 };

@@ -34,6 +34,33 @@ select
     from pg_catalog.aclexplode(parent.relacl) as acl
     where acl.grantee <> parent.relowner
   ), '[]') as grants,
+  parent.relreplident::text as replica_identity,
+  (
+    select place.spcname::text
+    from pg_catalog.pg_tablespace as place
+    where place.oid = parent.reltablespace
+  ) as tablespace,
+  -- What maintenance will be refused. has_schema_privilege of the owner: a table's new owner must be able to create there.
+  case when parent.oid is null then '{}' else pg_catalog.array_remove(array[
+    case
+      when not pg_catalog.pg_has_role(parent.relowner, 'usage')
+        then pg_catalog.format('grant %I to %I', pg_catalog.pg_get_userbyid(parent.relowner), current_user)
+    end,
+    case
+      when pg_catalog.current_setting('server_version_num')::int >= 160000
+        and pg_catalog.pg_has_role(parent.relowner, 'usage')
+        and not pg_catalog.pg_has_role(parent.relowner, 'set')
+        then pg_catalog.format('grant %I to %I with set true', pg_catalog.pg_get_userbyid(parent.relowner), current_user)
+    end,
+    case
+      when not pg_catalog.has_schema_privilege(current_user, space.oid, 'create')
+        then pg_catalog.format('grant create, usage on schema %I to %I', space.nspname, current_user)
+    end,
+    case
+      when not pg_catalog.has_schema_privilege(parent.relowner, space.oid, 'create')
+        then pg_catalog.format('grant create, usage on schema %I to %I', space.nspname, pg_catalog.pg_get_userbyid(parent.relowner))
+    end
+  ], null) end as lacking,
   pg_catalog.obj_description(claim.oid, 'pg_proc') as claim_comment,
   coalesce((
     select pg_catalog.jsonb_object_agg(hold.day, hold.held_at)

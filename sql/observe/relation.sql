@@ -4,6 +4,7 @@ select
   relation.relispartition as is_partition,
   pg_catalog.obj_description(relation.oid, 'pg_class') as comment,
   child.inhdetachpending as is_pending,
+  relation.relreplident = 'd' as has_default_replica_identity,
   pg_catalog.pg_get_userbyid(relation.relowner)::text as owner,
   coalesce((
     select pg_catalog.jsonb_agg(pg_catalog.jsonb_build_object(

@@ -76,7 +76,19 @@ select
     where acl.grantee <> relation.relowner
   ), '[]') as grants,
   coalesce(relation.reloptions, '{}') as storage,
-  pg_catalog.pg_stat_get_live_tuples(relation.oid) as estimated_rows
+  relation.relreplident::text as replica_identity,
+  (
+    select place.spcname::text
+    from pg_catalog.pg_tablespace as place
+    where place.oid = relation.reltablespace
+  ) as tablespace,
+  case when relation.relkind = 'r' then pg_catalog.age(relation.relfrozenxid) end as xid_age,
+  pg_catalog.pg_stat_get_live_tuples(relation.oid) as estimated_rows,
+  pg_catalog.pg_stat_get_dead_tuples(relation.oid) as dead_rows,
+  greatest(
+    pg_catalog.pg_stat_get_last_vacuum_time(relation.oid),
+    pg_catalog.pg_stat_get_last_autovacuum_time(relation.oid)
+  ) as vacuumed_at
 from one
 join inbox on inbox.id = one.inbox_id
 join pg_catalog.pg_class as relation on relation.oid = one.oid

@@ -13,7 +13,8 @@ select
     from pg_catalog.pg_attribute as attribute
     where attribute.attrelid = parent.oid and attribute.attnum > 0 and not attribute.attisdropped
   ), '{}') as columns,
-  pg_catalog.pg_get_userbyid(parent.relowner)::text as owner
+  pg_catalog.pg_get_userbyid(parent.relowner)::text as owner,
+  parent.relreplident::text as replica_identity
 from pg_catalog.pg_class as parent
 join pg_catalog.pg_namespace as space on space.oid = parent.relnamespace
 left join pg_catalog.pg_partitioned_table as part on part.partrelid = parent.oid

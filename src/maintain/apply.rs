@@ -5,14 +5,17 @@ use std::time::{Duration, Instant};
 use rand::RngExt;
 use sqlx::PgConnection;
 
-use super::report::{StepOutcome, StepReport};
+use super::{
+    before_drop,
+    report::{StepOutcome, StepReport},
+};
 use crate::{
     postgres::{
         DbError, ErrorKind, catalog,
         catalog::Observed,
-        ddl::{self, Create},
+        ddl::{self, Work},
     },
-    pure::{Action, InboxSpec, Step},
+    pure::{Action, FoundInbox, InboxSpec, Step},
 };
 
 /// How often a step is tried, and the pause between.
@@ -55,6 +58,20 @@ pub(super) async fn apply(
     let begun = Instant::now();
     let mut action = step.action;
     let mut attempts = 0;
+    if let (Action::Drop, Some(hook)) = (action, &spec.before_drop)
+        && let Err(error) = before_drop::run(hook, spec, &step).await
+    {
+        let outcome = StepOutcome::Failed {
+            kind: ErrorKind::Other,
+            error,
+        };
+        return Ok(StepReport {
+            step,
+            outcome,
+            attempts: 1,
+            duration_ms: millis(begun),
+        });
+    }
     let outcome = loop {
         attempts += 1;
         let error = match attempt(connection, spec, observed, &step, action).await {
@@ -77,13 +94,17 @@ pub(super) async fn apply(
             action = what_is_left_of_a_detach(connection, &step).await?;
         }
     };
-    let duration_ms = i64::try_from(begun.elapsed().as_millis()).unwrap_or(i64::MAX);
+    let duration_ms = millis(begun);
     Ok(StepReport {
         step,
         outcome,
         attempts,
         duration_ms,
     })
+}
+
+fn millis(since: Instant) -> i64 {
+    i64::try_from(since.elapsed().as_millis()).unwrap_or(i64::MAX)
 }
 
 async fn attempt(
@@ -93,27 +114,20 @@ async fn attempt(
     step: &Step,
     action: Action,
 ) -> Result<(), DbError> {
-    let inbox_id = observed.found.inbox_id;
-    match (action, step.day) {
-        (Action::Create, Some(day)) => {
-            ddl::create(
-                connection,
-                Create {
-                    spec,
-                    inbox_id,
-                    inbox: &observed.found.inbox,
-                    day,
-                },
-            )
-            .await
-        }
-        (Action::Create, None) => Err(DbError::noticed(ErrorKind::Other, "a partition is created for a day")),
-        (Action::Detach, _) => ddl::detach(connection, spec, inbox_id, step).await,
-        (Action::Finalize, _) => ddl::finalize(connection, spec, inbox_id, step).await,
-        (Action::MarkAttached, _) => ddl::mark_attached(connection, inbox_id, step).await,
-        (Action::MarkDetached, _) => ddl::mark_detached(connection, inbox_id, step).await,
-        (Action::Drop, _) => ddl::drop_detached(connection, inbox_id, step).await,
-    }
+    let FoundInbox::Fit(parent) = &observed.found.inbox else {
+        return Err(DbError::noticed(ErrorKind::WrongState, "the inbox does not fit"));
+    };
+    ddl::perform(
+        connection,
+        Work {
+            spec,
+            inbox_id: observed.found.inbox_id,
+            parent,
+            step,
+        },
+        action,
+    )
+    .await
 }
 
 async fn is_there(connection: &mut PgConnection, step: &Step) -> Result<bool, DbError> {

@@ -3,12 +3,13 @@
 use sqlx::{Acquire, PgConnection};
 use uuid::Uuid;
 
+use super::pass::random_uuid;
 use crate::{
     claim::ClaimConstants,
     clock::Clock,
     postgres::{
         DbError, ErrorKind,
-        catalog::{self, Observed, Registered, Server},
+        catalog::{self, Observed, Registered, Server, Viewer},
         ddl, journal, schema,
     },
     pure::{FoundInbox, Ident, InboxSpec, Ownership},
@@ -108,10 +109,19 @@ async fn table(
     clock: &Clock,
 ) -> Result<(Registered, Ident, bool), DbError> {
     let specs = std::slice::from_ref(spec);
-    let observed = catalog::observe_in(connection, specs, deployment, server, clock.now())
-        .await?
-        .into_iter()
-        .next();
+    let observed = catalog::observe_in(
+        connection,
+        specs,
+        Viewer {
+            deployment,
+            replica: None,
+            host_now: clock.now(),
+        },
+        server,
+    )
+    .await?
+    .into_iter()
+    .next();
     let (registered, state) = match observed {
         Some(Observed {
             registered: Some(registered),
@@ -140,7 +150,7 @@ async fn table(
                 "rename it, or configure another table",
             ));
         }
-        FoundInbox::Fit { owner, .. } => (to_ident(owner)?, false),
+        FoundInbox::Fit(parent) => (to_ident(parent.owner)?, false),
         FoundInbox::Missing => (configured.map_or_else(|| to_ident(current), Ok)?, true),
     };
     if missing {
@@ -149,7 +159,7 @@ async fn table(
     let registered = match registered {
         Some(registered) => registered,
         None => {
-            let id = uuid::Builder::from_random_bytes(rand::random()).into_uuid();
+            let id = random_uuid();
             register(connection, spec, deployment, server, id).await?
         }
     };

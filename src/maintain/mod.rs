@@ -3,11 +3,14 @@
 //! The pass is a function that returns a report. Schedule, HTTP and command line all call it; none has logic of its own.
 
 mod apply;
+mod before_drop;
 mod init;
 mod pass;
 mod report;
+mod takeover;
 
 pub use apply::Retries;
 pub use init::{InitReport, InitializedInbox, init};
-pub use pass::{PassRequest, plan_all, run_pass};
+pub use pass::{PassRequest, Replica, plan_all, run_pass};
 pub use report::{InboxReport, PassOutcome, PlannedInbox, RunOutcome, RunReport, StepOutcome, StepReport, Trigger};
+pub use takeover::{Takeover, takeover};

@@ -11,7 +11,7 @@ use crate::{
     clock::Clock,
     postgres::{
         DbError,
-        catalog::{self, Observation, Observed},
+        catalog::{self, Observation, Observed, Viewer},
         journal::{self, StepRecord},
         lock, schema,
     },
@@ -25,6 +25,8 @@ pub struct PassRequest<'a> {
     pub deployment: &'a str,
     /// The inboxes of this database.
     pub specs: &'a [InboxSpec],
+    /// The replica that runs it; none for a command.
+    pub replica: Option<&'a Replica>,
     /// What set it off.
     pub trigger: Trigger,
     /// Whether a person has confirmed that the database's clock is right.
@@ -35,6 +37,51 @@ pub struct PassRequest<'a> {
     pub clock: &'a Clock,
     /// Asked between steps: once true, the step in hand has been the last.
     pub stop: &'a (dyn Fn() -> bool + Send + Sync),
+}
+
+/// A process that runs passes again and again. While it counts as alive, its configuration is heeded by the others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Replica {
+    id: Uuid,
+    host: String,
+    /// How long a heartbeat is good for, in seconds: until the next pass is due, and some.
+    alive_for_seconds: i64,
+}
+
+impl Replica {
+    /// A replica that has just started on a host, and runs a pass at least every `period`.
+    #[must_use]
+    pub fn new(host: impl Into<String>, period: chrono::TimeDelta) -> Self {
+        let alive_for_seconds = period.num_seconds().saturating_mul(2).saturating_add(60);
+        Self {
+            id: random_uuid(),
+            host: host.into(),
+            alive_for_seconds,
+        }
+    }
+
+    /// Takes it off the record when it ends, so that its configuration is no longer heeded.
+    ///
+    /// # Errors
+    /// When the database fails; it then counts as gone once its heartbeat is old.
+    pub async fn goodbye(&self, connection: &mut PgConnection) -> Result<(), DbError> {
+        journal::goodbye(connection, self.id).await
+    }
+}
+
+/// A random UUID of version 4.
+pub(super) fn random_uuid() -> Uuid {
+    uuid::Builder::from_random_bytes(rand::random()).into_uuid()
+}
+
+impl PassRequest<'_> {
+    fn viewer(&self) -> Viewer<'_> {
+        Viewer {
+            deployment: self.deployment,
+            replica: self.replica.map(|replica| replica.id),
+            host_now: self.clock.now(),
+        }
+    }
 }
 
 impl std::fmt::Debug for PassRequest<'_> {
@@ -57,7 +104,16 @@ pub async fn plan_all(
     clock: &Clock,
 ) -> Result<(Observation, Vec<PlannedInbox>), DbError> {
     schema::check(connection).await?;
-    let observation = catalog::observe(connection, specs, deployment, clock.now()).await?;
+    let observation = catalog::observe(
+        connection,
+        specs,
+        Viewer {
+            deployment,
+            replica: None,
+            host_now: clock.now(),
+        },
+    )
+    .await?;
     let planned = plans(specs, &observation)
         .zip(specs)
         .map(|(plan, spec)| PlannedInbox {
@@ -90,6 +146,17 @@ pub async fn run_pass(connection: &mut PgConnection, request: PassRequest<'_>) -
         return Ok(PassOutcome::Standby);
     }
     schema::check(connection).await?;
+    if let Some(replica) = request.replica {
+        journal::heartbeat(
+            connection,
+            replica.id,
+            request.deployment,
+            &replica.host,
+            replica.alive_for_seconds,
+            request.specs,
+        )
+        .await?;
+    }
     if let Err(holder) = lock::try_lock(connection).await? {
         return Ok(PassOutcome::Busy { holder });
     }
@@ -106,27 +173,37 @@ async fn locked_pass(connection: &mut PgConnection, request: PassRequest<'_>) ->
         deployment,
         specs,
         trigger,
-        clock,
         ..
     } = request;
-    let id = uuid::Builder::from_random_bytes(rand::random()).into_uuid();
+    let id = random_uuid();
     let started_at = journal::run_started(connection, id, deployment, trigger.as_str()).await?;
     if request.confirm_clock {
         journal::confirm_clock(connection).await?;
     }
-    let observation = catalog::observe(connection, specs, deployment, clock.now()).await?;
-    let plans: Vec<Plan> = plans(specs, &observation).collect();
-    let steps = apply_plans(connection, request, id, &observation, &plans).await?;
-
-    let (after, planned) = if steps.iter().all(Vec::is_empty) {
-        (observation, plans)
-    } else {
-        let after = catalog::observe(connection, specs, deployment, clock.now()).await?;
-        let planned = self::plans(specs, &after).collect();
-        (after, planned)
-    };
+    let mut observation = catalog::observe(connection, specs, request.viewer()).await?;
+    let mut planned: Vec<Plan> = plans(specs, &observation).collect();
+    let mut steps: Vec<Vec<StepReport>> = specs.iter().map(|_| Vec::new()).collect();
+    for _ in 0..ROUNDS {
+        let first = steps.iter().map(Vec::len).sum();
+        let done = apply_plans(connection, request, id, first, &observation, &planned).await?;
+        if done.iter().all(Vec::is_empty) {
+            break;
+        }
+        observation = catalog::observe(connection, specs, request.viewer()).await?;
+        planned = plans(specs, &observation).collect();
+        let finalized = done
+            .iter()
+            .flatten()
+            .any(|report| report.step.action == Action::Finalize && report.outcome == StepOutcome::Done);
+        for (all, done) in steps.iter_mut().zip(done) {
+            all.extend(done);
+        }
+        if !finalized {
+            break;
+        }
+    }
     if clock_is_trusted(&planned) {
-        journal::trust_clock(connection, after.server.now).await?;
+        journal::trust_clock(connection, observation.server.now).await?;
     }
     let whole = steps.iter().flatten().all(|step| step.outcome == StepOutcome::Done);
     let outcome = if whole { RunOutcome::Done } else { RunOutcome::Partial };
@@ -158,21 +235,33 @@ fn clock_is_trusted(plans: &[Plan]) -> bool {
         .any(|finding| finding.code == FindingCode::BlockedByClock)
 }
 
-/// Everything that keeps claims alive comes before everything that takes away, over all inboxes.
-const PHASES: [&[Action]; 2] = [
-    &[Action::Finalize, Action::MarkAttached, Action::Create],
-    &[Action::Detach, Action::MarkDetached, Action::Drop],
+/// A finalized detach shows only then what is to become of its table: the run looks once more.
+const ROUNDS: usize = 2;
+
+/// What keeps claims alive comes before what mends, and that before what takes away, over all inboxes.
+const PHASES: [&[Action]; 3] = [
+    &[Action::Finalize, Action::MarkAttached, Action::Create, Action::Attach],
+    &[
+        Action::RepairMarker,
+        Action::RepairKey,
+        Action::RepairGrants,
+        Action::RepairStorage,
+        Action::RepairOwner,
+        Action::RepairReplicaIdentity,
+    ],
+    &[Action::Detach, Action::MarkDetached, Action::Archive, Action::Drop],
 ];
 
 async fn apply_plans(
     connection: &mut PgConnection,
     request: PassRequest<'_>,
     run_id: Uuid,
+    first: usize,
     observation: &Observation,
     plans: &[Plan],
 ) -> Result<Vec<Vec<StepReport>>, DbError> {
     let mut reports: Vec<Vec<StepReport>> = plans.iter().map(|_| Vec::new()).collect();
-    let mut ordinal = 0;
+    let mut ordinal = i32::try_from(first).unwrap_or(i32::MAX);
     for phase in PHASES {
         for (index, plan) in plans.iter().enumerate() {
             let (spec, observed) = (&request.specs[index], &observation.inboxes[index]);

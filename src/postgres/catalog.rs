@@ -1,4 +1,4 @@
-//! Catalog reads: one observation is three queries a database, however many inboxes it has.
+//! Catalog reads: one observation is four queries a database, however many inboxes it has.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -10,8 +10,8 @@ use super::error::{DbError, Doing, ErrorKind};
 use crate::{
     claim::ClaimConstants,
     pure::{
-        Attachment, Bounds, Clocks, Consumers, Day, Found, FoundInbox, FoundRelation, Grant, Ident, InboxSpec,
-        Ownership, RelationKind, Routing,
+        Ahead, Attachment, Bounds, Clocks, Consumers, Day, Found, FoundInbox, FoundRelation, Grant, Ident, InboxSpec,
+        Ownership, Parent, RelationKind, ReplicaIdentity, ReplicaPolicy, Retention, Routing,
     },
 };
 
@@ -103,6 +103,17 @@ pub struct Observation {
     pub inboxes: Vec<Observed>,
 }
 
+/// Who looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Viewer<'a> {
+    /// The deployment.
+    pub deployment: &'a str,
+    /// The replica that looks; none for a command.
+    pub replica: Option<Uuid>,
+    /// The host's clock.
+    pub host_now: DateTime<Utc>,
+}
+
 /// Looks at every configured inbox of a database, in one snapshot.
 ///
 /// # Errors
@@ -110,8 +121,7 @@ pub struct Observation {
 pub async fn observe(
     connection: &mut PgConnection,
     specs: &[InboxSpec],
-    deployment: &str,
-    host_now: DateTime<Utc>,
+    viewer: Viewer<'_>,
 ) -> Result<Observation, DbError> {
     let doing = || "observe the inboxes".to_owned();
     let mut transaction = connection
@@ -119,7 +129,7 @@ pub async fn observe(
         .await
         .doing(doing)?;
     let server = server(&mut transaction).await?;
-    let inboxes = observe_in(&mut transaction, specs, deployment, &server, host_now).await?;
+    let inboxes = observe_in(&mut transaction, specs, viewer, &server).await?;
     transaction.rollback().await.doing(doing)?;
     Ok(Observation { server, inboxes })
 }
@@ -131,9 +141,8 @@ pub async fn observe(
 pub(crate) async fn observe_in(
     connection: &mut PgConnection,
     specs: &[InboxSpec],
-    deployment: &str,
+    viewer: Viewer<'_>,
     server: &Server,
-    host_now: DateTime<Utc>,
 ) -> Result<Vec<Observed>, DbError> {
     let doing = || "observe the inboxes".to_owned();
     let inboxes = sqlx::query(include_str!("../../sql/observe/inboxes.sql"))
@@ -141,9 +150,11 @@ pub(crate) async fn observe_in(
         .await
         .doing(doing)?;
     let relations = sqlx::query(include_str!("../../sql/observe/relations.sql"))
-        .fetch_all(connection)
+        .fetch_all(&mut *connection)
         .await
         .doing(doing)?;
+
+    let replicas = replicas(connection, viewer.deployment).await?;
 
     let mut by_inbox: HashMap<Uuid, Vec<&PgRow>> = HashMap::new();
     for row in &relations {
@@ -165,11 +176,11 @@ pub(crate) async fn observe_in(
         .map(|spec| {
             let name = (spec.table.schema().to_string(), spec.table.table().to_string());
             match records.get(&name) {
-                None => Ok(unregistered(spec, host_now)),
+                None => Ok(unregistered(spec, viewer.host_now)),
                 Some(row) => {
                     let id: Uuid = row.try_get("inbox_id")?;
                     let relations = by_inbox.get(&id).map(Vec::as_slice).unwrap_or_default();
-                    read_inbox(row, relations, spec, deployment, server, host_now)
+                    read_inbox(row, relations, spec, &replicas, viewer, server)
                 }
             }
         })
@@ -189,6 +200,8 @@ fn unregistered(spec: &InboxSpec, host_now: DateTime<Utc>) -> Observed {
         claim_retention: None,
         claim_drift: Vec::new(),
         plain_inserters: Vec::new(),
+        lacking: Vec::new(),
+        replicas: Vec::new(),
         clocks: Clocks {
             host: host_now,
             trusted: None,
@@ -204,9 +217,9 @@ fn read_inbox(
     row: &PgRow,
     relations: &[&PgRow],
     spec: &InboxSpec,
-    deployment: &str,
+    replicas: &[Replica],
+    viewer: Viewer<'_>,
     server: &Server,
-    host_now: DateTime<Utc>,
 ) -> Result<Observed, sqlx::Error> {
     let registered = Registered {
         id: row.try_get("inbox_id")?,
@@ -221,7 +234,7 @@ fn read_inbox(
         },
         deployment: row.try_get("deployment")?,
     };
-    let ownership = if registered.deployment != deployment {
+    let ownership = if registered.deployment != viewer.deployment {
         Ownership::OtherDeployment(registered.deployment.clone())
     } else if (row.try_get::<i64, _>("system_identifier")?, oid(row, "database_oid")?)
         != (server.system_identifier, server.database_oid)
@@ -235,7 +248,8 @@ fn read_inbox(
     let claim = comment.as_deref().and_then(ClaimConstants::from_comment);
     let inbox = read_table(row, spec, &registered)?;
     let plain_inserters = match &inbox {
-        FoundInbox::Fit { grants, .. } => grants
+        FoundInbox::Fit(parent) => parent
+            .grants
             .iter()
             .filter(|grant| grant.privilege == "INSERT")
             .map(|grant| {
@@ -266,8 +280,14 @@ fn read_inbox(
         claim_retention: claim.as_ref().and_then(|claim| claim.retention().ok()),
         claim_drift: claim.map(|claim| claim.drift_from(&wanted)).unwrap_or_default(),
         plain_inserters,
+        lacking: row.try_get("lacking")?,
+        replicas: replicas
+            .iter()
+            .filter(|replica| Some(replica.id) != viewer.replica)
+            .filter_map(|replica| replica.policy_of(spec))
+            .collect(),
         clocks: Clocks {
-            host: host_now,
+            host: viewer.host_now,
             trusted: row.try_get("trusted_at")?,
         },
     };
@@ -275,6 +295,73 @@ fn read_inbox(
         registered: Some(registered),
         found,
     })
+}
+
+/// A replica that is alive.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct Replica {
+    /// Its identity, new at each start.
+    pub id: Uuid,
+    /// The host that it runs on.
+    pub host: String,
+    /// Its process there.
+    pub process_id: i32,
+    /// Its version.
+    pub version: String,
+    /// When it started, by the database's clock.
+    pub started_at: DateTime<Utc>,
+    /// Its last heartbeat, by the database's clock.
+    pub heartbeat_at: DateTime<Utc>,
+    /// What it is configured with, by table.
+    #[serde(skip)]
+    policies: BTreeMap<String, PolicyRecord>,
+}
+
+/// What a replica says of its configuration of one inbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub(crate) struct PolicyRecord {
+    pub(crate) retention_seconds: Option<i64>,
+    pub(crate) ahead_days: i64,
+}
+
+impl Replica {
+    fn policy_of(&self, spec: &InboxSpec) -> Option<ReplicaPolicy> {
+        let record = self.policies.get(&spec.table.to_string())?;
+        Some(ReplicaPolicy {
+            replica: format!("{}:{}", self.host, self.process_id),
+            // A replica of a later version may allow what this one does not; then nothing is forgotten meanwhile.
+            retention: Retention::from_seconds(record.retention_seconds).unwrap_or(Retention::Forever),
+            ahead: Ahead::new(record.ahead_days).unwrap_or(spec.policy.ahead),
+        })
+    }
+}
+
+/// The replicas of a deployment that are alive.
+///
+/// # Errors
+/// When the database fails.
+pub async fn replicas(connection: &mut PgConnection, deployment: &str) -> Result<Vec<Replica>, DbError> {
+    let doing = || "observe the replicas".to_owned();
+    let rows = sqlx::query(include_str!("../../sql/observe/replicas.sql"))
+        .bind(deployment)
+        .fetch_all(connection)
+        .await
+        .doing(doing)?;
+    rows.iter()
+        .map(|row| {
+            let Json(policies) = row.try_get("policies")?;
+            Ok(Replica {
+                id: row.try_get("id")?,
+                host: row.try_get("host")?,
+                process_id: row.try_get("process_id")?,
+                version: row.try_get("version")?,
+                started_at: row.try_get("started_at")?,
+                heartbeat_at: row.try_get("heartbeat_at")?,
+                policies,
+            })
+        })
+        .collect::<Result<_, sqlx::Error>>()
+        .doing(doing)
 }
 
 fn days(row: &PgRow, column: &str) -> Result<BTreeMap<Day, DateTime<Utc>>, sqlx::Error> {
@@ -300,10 +387,12 @@ fn read_table(row: &PgRow, spec: &InboxSpec, registered: &Registered) -> Result<
     if let Some(why) = misfit(&kind, row, spec)? {
         return Ok(FoundInbox::Unfit(why));
     }
-    Ok(FoundInbox::Fit {
+    Ok(FoundInbox::Fit(Parent {
         owner: row.try_get("owner")?,
         grants: grants(row)?,
-    })
+        replica_identity: replica_identity(row)?,
+        tablespace: row.try_get("tablespace")?,
+    }))
 }
 
 fn misfit(kind: &str, row: &PgRow, spec: &InboxSpec) -> Result<Option<String>, sqlx::Error> {
@@ -337,6 +426,15 @@ fn misfit(kind: &str, row: &PgRow, spec: &InboxSpec) -> Result<Option<String>, s
 fn grants(row: &PgRow) -> Result<BTreeSet<Grant>, sqlx::Error> {
     let Json(grants): Json<BTreeSet<Grant>> = row.try_get("grants")?;
     Ok(grants)
+}
+
+fn replica_identity(row: &PgRow) -> Result<ReplicaIdentity, sqlx::Error> {
+    Ok(match row.try_get::<&str, _>("replica_identity")? {
+        "f" => ReplicaIdentity::Full,
+        "n" => ReplicaIdentity::Nothing,
+        "i" => ReplicaIdentity::Index,
+        _ => ReplicaIdentity::Default,
+    })
 }
 
 fn ident(row: &PgRow, column: &str) -> Result<Ident, sqlx::Error> {
@@ -373,6 +471,11 @@ fn read_relation(row: &PgRow, routing: Routing) -> Result<FoundRelation, sqlx::E
         owner: row.try_get("owner")?,
         grants: grants(row)?,
         storage: row.try_get::<Vec<String>, _>("storage")?.into_iter().collect(),
+        replica_identity: replica_identity(row)?,
+        tablespace: row.try_get("tablespace")?,
+        xid_age: row.try_get("xid_age")?,
+        dead_rows: row.try_get("dead_rows")?,
+        vacuumed_at: row.try_get("vacuumed_at")?,
         estimated_rows: row.try_get("estimated_rows")?,
         bytes: None,
     })
@@ -419,6 +522,7 @@ pub(crate) struct Relation {
     pub(crate) is_table: bool,
     pub(crate) is_partition: bool,
     pub(crate) is_pending: bool,
+    pub(crate) has_default_replica_identity: bool,
     pub(crate) marker: Option<crate::pure::Marker>,
     pub(crate) owner: String,
     pub(crate) grants: BTreeSet<Grant>,
@@ -462,6 +566,7 @@ async fn look_up(
             is_table: row.try_get::<&str, _>("kind")? == "r",
             is_partition: row.try_get("is_partition")?,
             is_pending: row.try_get::<Option<bool>, _>("is_pending")?.unwrap_or(false),
+            has_default_replica_identity: row.try_get("has_default_replica_identity")?,
             marker: row
                 .try_get::<Option<&str>, _>("comment")?
                 .and_then(|comment| comment.parse().ok()),
@@ -489,10 +594,12 @@ pub async fn unregistered_table(connection: &mut PgConnection, spec: &InboxSpec)
     let kind: String = row.try_get("kind").doing(doing)?;
     match misfit(&kind, &row, spec).doing(doing)? {
         Some(why) => Ok(FoundInbox::Unfit(why)),
-        None => Ok(FoundInbox::Fit {
+        None => Ok(FoundInbox::Fit(Parent {
             owner: row.try_get("owner").doing(doing)?,
             grants: BTreeSet::new(),
-        }),
+            replica_identity: replica_identity(&row).doing(doing)?,
+            tablespace: None,
+        })),
     }
 }
 
@@ -505,4 +612,15 @@ pub(crate) async fn claim_comment(connection: &mut PgConnection, spec: &InboxSpe
         .await
         .doing(|| format!("look at the claim function of {}", spec.table))?;
     Ok(comment.flatten())
+}
+
+/// Whether an index of that name on a table is invalid, as an interrupted repair of its key leaves it.
+pub(crate) async fn is_invalid_index(connection: &mut PgConnection, oid: u32, index: &Ident) -> Result<bool, DbError> {
+    let found: Option<String> = sqlx::query_scalar(include_str!("../../sql/observe/invalid_index.sql"))
+        .bind(sqlx::postgres::types::Oid(oid))
+        .bind(index.as_str())
+        .fetch_optional(connection)
+        .await
+        .doing(|| format!("look at index {index}"))?;
+    Ok(found.is_some())
 }

@@ -1,11 +1,13 @@
 //! What we remember in the control schema: partitions made and gone, runs, steps, and the highest trusted time.
 
+use std::collections::BTreeMap;
+
 use chrono::{DateTime, NaiveDate, Utc};
-use sqlx::{PgConnection, Row, postgres::types::Oid};
+use sqlx::{PgConnection, Row, postgres::types::Oid, types::Json};
 use uuid::Uuid;
 
 use super::{
-    catalog::Server,
+    catalog::{PolicyRecord, Server},
     error::{DbError, Doing},
 };
 use crate::pure::{Day, Ident, InboxSpec, Step};
@@ -198,6 +200,72 @@ pub(crate) async fn confirm_clock(connection: &mut PgConnection) -> Result<(), D
         .await
         .doing(|| "confirm the clock".to_owned())?;
     Ok(())
+}
+
+/// Says that a replica is alive, and what it is configured with.
+pub(crate) async fn heartbeat(
+    connection: &mut PgConnection,
+    id: Uuid,
+    deployment: &str,
+    host: &str,
+    alive_for_seconds: i64,
+    specs: &[InboxSpec],
+) -> Result<(), DbError> {
+    let policies: BTreeMap<String, PolicyRecord> = specs
+        .iter()
+        .map(|spec| {
+            let record = PolicyRecord {
+                retention_seconds: spec.policy.retention.seconds(),
+                ahead_days: spec.policy.ahead.days(),
+            };
+            (spec.table.to_string(), record)
+        })
+        .collect();
+    sqlx::query(include_str!("../../sql/journal/heartbeat.sql"))
+        .bind(id)
+        .bind(deployment)
+        .bind(host)
+        .bind(i64::from(std::process::id()))
+        .bind(env!("CARGO_PKG_VERSION"))
+        .bind(alive_for_seconds)
+        .bind(Json(policies))
+        .execute(&mut *connection)
+        .await
+        .doing(|| "record a heartbeat".to_owned())?;
+    sqlx::query(include_str!("../../sql/journal/prune_replicas.sql"))
+        .execute(connection)
+        .await
+        .doing(|| "prune the replicas".to_owned())?;
+    Ok(())
+}
+
+/// Says that a replica has ended, so that nobody waits for its configuration to change.
+pub(crate) async fn goodbye(connection: &mut PgConnection, id: Uuid) -> Result<(), DbError> {
+    sqlx::query(include_str!("../../sql/journal/goodbye.sql"))
+        .bind(id)
+        .execute(connection)
+        .await
+        .doing(|| "say goodbye".to_owned())?;
+    Ok(())
+}
+
+/// Makes a deployment, on this server, the manager of an inbox. Returns the deployment before and whether anything changed;
+/// none when the inbox is not on record.
+pub(crate) async fn take_over(
+    connection: &mut PgConnection,
+    spec: &InboxSpec,
+    deployment: &str,
+    server: &Server,
+) -> Result<Option<(String, bool)>, DbError> {
+    sqlx::query_as(include_str!("../../sql/journal/take_over.sql"))
+        .bind(spec.table.schema().as_str())
+        .bind(spec.table.table().as_str())
+        .bind(deployment)
+        .bind(server.system_identifier)
+        .bind(Oid(server.database_oid))
+        .fetch_optional(connection)
+        .await
+        .doing(|| format!("take over {}", spec.table))
 }
 
 /// The last run of a deployment, as it is on record.

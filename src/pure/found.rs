@@ -5,11 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
-use super::{Bounds, Day, Ident, Marker, Retention, TableName};
+use super::{Ahead, Bounds, Day, Ident, Marker, Retention, TableName};
 
-/// The storage parameters of every partition: a journal that lives for days and is dropped whole gains nothing from
-/// vacuums that inserts set off. Only who creates the partition can say so; the parent cannot carry it.
-pub const STORAGE_PARAMETERS: &[&str] = &["autovacuum_vacuum_insert_threshold=-1"];
+/// The storage parameters of every partition. Only who creates a partition can give it them; the parent cannot carry any.
+///
+/// A journal that lives for days and is dropped whole gains nothing from vacuums that inserts set off. And a vacuum that
+/// does come, to freeze, must not end by cutting the file: for that it takes ACCESS EXCLUSIVE, and claims wait.
+pub const STORAGE_PARAMETERS: &[&str] = &["autovacuum_vacuum_insert_threshold=-1", "vacuum_truncate=false"];
 
 /// Everything that the planner may know about one inbox.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,8 +36,23 @@ pub struct Found {
     pub claim_drift: Vec<String>,
     /// Roles other than the owner that may insert into the table directly, past lock and look-back.
     pub plain_inserters: Vec<String>,
+    /// Privileges that the connecting role lacks for its work, each as one would grant it.
+    pub lacking: Vec<String>,
+    /// What other live replicas of the deployment are configured with for this inbox.
+    pub replicas: Vec<ReplicaPolicy>,
     /// The evidence about the clock.
     pub clocks: Clocks,
+}
+
+/// What another replica is configured with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReplicaPolicy {
+    /// Host and process, for people.
+    pub replica: String,
+    /// Its retention.
+    pub retention: Retention,
+    /// Its days ahead.
+    pub ahead: Ahead,
 }
 
 /// Who manages an inbox.
@@ -66,12 +83,34 @@ pub enum FoundInbox {
     /// There is one that does not fit, with what is wrong.
     Unfit(String),
     /// It is as it should be.
-    Fit {
-        /// Its owner.
-        owner: String,
-        /// Privileges of other roles.
-        grants: BTreeSet<Grant>,
-    },
+    Fit(Parent),
+}
+
+/// What its partitions must have in common with the inbox's table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parent {
+    /// Its owner.
+    pub owner: String,
+    /// Privileges of other roles.
+    pub grants: BTreeSet<Grant>,
+    /// What logical replication sees of an old row.
+    pub replica_identity: ReplicaIdentity,
+    /// Its tablespace; none for the database's own.
+    pub tablespace: Option<String>,
+}
+
+/// What logical replication sees of an old row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReplicaIdentity {
+    /// Its primary key.
+    Default,
+    /// All of it.
+    Full,
+    /// Nothing.
+    Nothing,
+    /// The columns of some other index, which each table has to name for itself.
+    Index,
 }
 
 /// One privilege of one role on a table.
@@ -138,6 +177,16 @@ pub struct FoundRelation {
     pub grants: BTreeSet<Grant>,
     /// Its storage parameters, as `name=value`.
     pub storage: BTreeSet<String>,
+    /// What logical replication sees of an old row.
+    pub replica_identity: ReplicaIdentity,
+    /// Its tablespace; none for the database's own.
+    pub tablespace: Option<String>,
+    /// Transactions since its oldest row that is not frozen.
+    pub xid_age: Option<i32>,
+    /// The statistics collector's count of dead rows, as rolled-back claims leave them; an estimate.
+    pub dead_rows: Option<i64>,
+    /// When it was last vacuumed, by hand or automatically.
+    pub vacuumed_at: Option<DateTime<Utc>>,
     /// The statistics collector's count of live rows; an estimate.
     pub estimated_rows: Option<i64>,
     /// Size on disk with its indexes, in bytes; none where it was not asked for or the table was locked.

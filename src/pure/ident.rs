@@ -127,6 +127,8 @@ pub enum Derived {
     PartitionKey(Day),
     /// The check constraint that spares the attach of a day's partition its scan.
     PartitionCheck(Day),
+    /// The unique index that stands in for a day's lost primary key.
+    RepairedKey(Day),
     /// The primary key of the inbox itself (`message_id` routing).
     InboxKey,
     /// A function of the inbox.
@@ -157,6 +159,7 @@ impl Derived {
             Self::Partition(day) => format!("_{}", day.underscored()),
             Self::PartitionKey(day) => format!("_{}_pkey", day.underscored()),
             Self::PartitionCheck(day) => format!("_{}_day", day.underscored()),
+            Self::RepairedKey(day) => format!("_{}_uniq", day.underscored()),
             Self::InboxKey => "_pkey".to_owned(),
             Self::Function(function) => match function {
                 Function::Claim => "_claim",

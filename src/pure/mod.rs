@@ -5,20 +5,24 @@
 
 mod bounds;
 mod day;
+mod effect;
 mod found;
 mod ident;
 mod marker;
 mod plan;
 mod policy;
+mod simulate;
 mod spec;
 
 pub use bounds::{Bounds, Span};
 pub use day::{Day, DayError};
 pub use found::{
-    Attachment, Clocks, Found, FoundInbox, FoundRelation, Grant, Ownership, RelationKind, STORAGE_PARAMETERS,
+    Attachment, Clocks, Found, FoundInbox, FoundRelation, Grant, Ownership, Parent, RelationKind, ReplicaIdentity,
+    ReplicaPolicy, STORAGE_PARAMETERS,
 };
 pub use ident::{Derived, Function, Ident, IdentError, MAX_IDENT_BYTES, MAX_TABLE_BYTES, TableName};
 pub use marker::Marker;
 pub use plan::{Action, Finding, FindingCode, Lock, Plan, Severity, Step, plan};
-pub use policy::{Ahead, Consumers, Policy, PolicyError, Retention, Routing, parse_duration, show_duration};
-pub use spec::{ClaimSpec, InboxSpec};
+pub use policy::{Ahead, Consumers, OnExpiry, Policy, PolicyError, Retention, Routing, parse_duration, show_duration};
+pub use simulate::{Event, Happening, Scenario, simulate};
+pub use spec::{BeforeDrop, ClaimSpec, InboxSpec};

@@ -4,6 +4,8 @@ use std::{fmt, str::FromStr, time::Duration};
 
 use chrono::{DateTime, TimeDelta, Utc};
 
+use super::Ident;
+
 /// What chooses the partition of a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -220,6 +222,19 @@ pub fn show_duration(length: TimeDelta) -> String {
     if text.is_empty() { "0s".to_owned() } else { text }
 }
 
+/// What becomes of a partition that has expired.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case", tag = "kind")]
+pub enum OnExpiry {
+    /// It is detached, and dropped after its grace.
+    Drop,
+    /// It is detached and kept.
+    Keep {
+        /// The schema that it is moved to after its grace; none to leave it where it is.
+        archive_schema: Option<Ident>,
+    },
+}
+
 /// What the planner must know to decide about one inbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
@@ -231,6 +246,8 @@ pub struct Policy {
     pub ahead: Ahead,
     /// How long a claim is remembered.
     pub retention: Retention,
+    /// What becomes of a partition that has expired.
+    pub on_expiry: OnExpiry,
     /// How long a detached partition waits before it is dropped. It protects data, not dedup.
     pub drop_grace: TimeDelta,
     /// The most partitions that one run detaches, and the most that it drops, in one inbox.

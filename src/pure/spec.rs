@@ -1,5 +1,7 @@
 //! What is configured about one inbox.
 
+use std::time::Duration;
+
 use chrono::TimeDelta;
 
 use super::{Ident, Policy, TableName};
@@ -15,12 +17,28 @@ pub struct InboxSpec {
     pub policy: Policy,
     /// What its claim functions are made with.
     pub claim: ClaimSpec,
+    /// What must succeed before a partition is dropped.
+    pub before_drop: Option<BeforeDrop>,
     /// The role that owns the table, its partitions and its functions; the connecting role when none is named.
     pub owner: Option<Ident>,
     /// Roles that may claim, and nothing else.
     pub consumer_roles: Vec<Ident>,
     /// Roles that may forget a message.
     pub admin_roles: Vec<Ident>,
+}
+
+/// A command that must succeed before a partition is dropped, for those who export a day before it goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BeforeDrop {
+    /// The program and its arguments. No shell reads them.
+    pub command: Vec<String>,
+    /// How long it may take; it is killed then, and the partition stays.
+    pub timeout: Duration,
+}
+
+impl BeforeDrop {
+    /// Ten minutes: an export of a day of ten million rows takes about one.
+    pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(600);
 }
 
 /// The constants of the claim functions that are not policy.

@@ -208,6 +208,7 @@ async fn pass(
     let request = PassRequest {
         deployment: &config.deployment,
         specs: &config.inboxes,
+        replica: None,
         trigger,
         confirm_clock: false,
         retries: config.retries,

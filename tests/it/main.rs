@@ -10,6 +10,7 @@ mod init;
 mod life;
 #[cfg(test)]
 mod pass;
+mod reconcile;
 #[cfg(test)]
 mod serve;
 #[cfg(test)]

@@ -90,7 +90,10 @@ async fn a_partition_has_the_inboxes_owner_privileges_key_storage_and_marker() {
     .unwrap();
     assert!(is_owner);
     assert_eq!(grants, format!("public REFERENCES false, {reader} SELECT true"));
-    assert_eq!(storage, ["autovacuum_vacuum_insert_threshold=-1"]);
+    assert_eq!(
+        storage,
+        ["autovacuum_vacuum_insert_threshold=-1", "vacuum_truncate=false"]
+    );
     let marker: Marker = comment.parse().unwrap();
     assert_eq!((marker.day, marker.detached_at), (day(&mut admin, 0).await, None));
     let constraints: Vec<String> =
@@ -653,6 +656,7 @@ async fn shutdown_finishes_the_step_in_hand_and_leaves_out_the_rest() {
     let request = inboxd::maintain::PassRequest {
         deployment: &deployment.name,
         specs: &deployment.specs,
+        replica: None,
         trigger: inboxd::maintain::Trigger::Manual,
         confirm_clock: false,
         retries: deployment.retries,

@@ -181,6 +181,7 @@ async fn run_once(config: &Config, options: Run, clock: &Clock, json: bool) -> R
     let request = PassRequest {
         deployment: &config.deployment,
         specs: &config.inboxes,
+        replica: None,
         trigger: Trigger::Manual,
         confirm_clock: options.confirm_clock,
         retries: config.retries,

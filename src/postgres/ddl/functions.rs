@@ -2,11 +2,7 @@
 
 use sqlx::PgConnection;
 
-use super::{
-    Sql, execute,
-    partition::{derive, key_columns},
-    template::render,
-};
+use super::{Sql, derive, execute, key_columns, template::render};
 use crate::{
     claim::ClaimConstants,
     postgres::error::{DbError, ErrorKind},

@@ -2,11 +2,7 @@
 
 use sqlx::PgConnection;
 
-use super::{
-    Sql, execute,
-    functions::signature,
-    partition::{derive, key_columns},
-};
+use super::{Sql, derive, execute, functions::signature, key_columns, refused};
 use crate::{
     postgres::error::DbError,
     pure::{Consumers, Derived, Function, Ident, InboxSpec, Routing},
@@ -78,7 +74,7 @@ pub async fn grant_roles(connection: &mut PgConnection, spec: &InboxSpec, owner:
             }
         }
     }
-    let control = Ident::new("inboxd").map_err(super::partition::refused)?;
+    let control = Ident::new("inboxd").map_err(refused)?;
     grant_usage(connection, &control, owner).await?;
     execute(
         connection,

@@ -5,18 +5,84 @@
 
 mod functions;
 mod inbox;
+mod leaving;
 mod partition;
+mod repair;
 mod template;
 
 use sqlx::{AssertSqlSafe, PgConnection};
+use uuid::Uuid;
 
 pub(crate) use self::template::Sql;
 pub use self::{
     functions::install_functions,
     inbox::{create_control_schema, create_inbox, grant_roles},
-    partition::{Create, create, detach, drop_detached, finalize, mark_attached, mark_detached},
 };
-use super::error::{DbError, Doing};
+use super::error::{DbError, Doing, ErrorKind};
+use crate::pure::{Action, Consumers, Day, Derived, Ident, IdentError, InboxSpec, Parent, Step, TableName};
+
+/// What a step is performed on.
+#[derive(Debug, Clone, Copy)]
+pub struct Work<'a> {
+    /// The inbox.
+    pub spec: &'a InboxSpec,
+    /// Its identity.
+    pub inbox_id: Uuid,
+    /// What its partitions have in common with its table.
+    pub parent: &'a Parent,
+    /// The step.
+    pub step: &'a Step,
+}
+
+/// Performs an action on the partition of a step: the step's own action, or what is left of it after a failure.
+///
+/// # Errors
+/// When a statement fails, or the table is no longer the one that was planned for. Nothing is left half done but a detach,
+/// which may be pending; `finalize` goes on from there.
+pub async fn perform(connection: &mut PgConnection, work: Work<'_>, action: Action) -> Result<(), DbError> {
+    match action {
+        Action::Create => partition::create(connection, work).await,
+        Action::Attach => partition::attach(connection, work).await,
+        Action::MarkAttached => partition::mark_attached(connection, work).await,
+        Action::Detach => leaving::detach(connection, work).await,
+        Action::Finalize => leaving::finalize(connection, work).await,
+        Action::MarkDetached => leaving::mark_detached(connection, work).await,
+        Action::Archive => leaving::archive(connection, work).await,
+        Action::Drop => leaving::drop_detached(connection, work).await,
+        Action::RepairMarker => partition::mark(connection, work, None).await,
+        Action::RepairKey => repair::key(connection, work).await,
+        Action::RepairOwner => repair::owner(connection, work).await,
+        Action::RepairGrants => repair::grants(connection, work).await,
+        Action::RepairStorage => repair::storage(connection, work).await,
+        Action::RepairReplicaIdentity => repair::replica_identity(connection, work).await,
+    }
+}
+
+impl Work<'_> {
+    /// The partition, ready for SQL text.
+    fn relation(&self) -> Sql {
+        Sql::in_schema(&self.step.schema, &self.step.relation)
+    }
+
+    fn inbox(&self) -> Sql {
+        Sql::table(&self.spec.table)
+    }
+
+    fn day(&self) -> Result<Day, DbError> {
+        self.step.day.ok_or_else(|| {
+            DbError::noticed(
+                ErrorKind::WrongState,
+                format!("{} holds no single day", self.step.relation),
+            )
+        })
+    }
+
+    fn oid(&self) -> Result<u32, DbError> {
+        self.step
+            .oid
+            .ok_or_else(|| DbError::noticed(ErrorKind::WrongState, format!("{} was not found", self.step.relation)))
+    }
+}
 
 /// Renders and runs one statement.
 async fn execute(connection: &mut PgConnection, template: &'static str, values: &[(&str, Sql)]) -> Result<(), DbError> {
@@ -37,4 +103,19 @@ fn first_comment(template: &'static str) -> String {
         .unwrap_or_default()
         .trim_start_matches("-- inboxd: ")
         .to_owned()
+}
+
+fn key_columns(consumers: Consumers) -> Sql {
+    Sql::fixed(match consumers {
+        Consumers::One => "message_id",
+        Consumers::Many => "message_id, consumer",
+    })
+}
+
+fn derive(table: &TableName, derived: Derived) -> Result<Ident, DbError> {
+    table.derive(derived).map_err(refused)
+}
+
+fn refused(error: IdentError) -> DbError {
+    DbError::noticed(ErrorKind::Other, error.to_string())
 }

@@ -61,6 +61,9 @@ impl Planner<'_> {
             .iter()
             .find(|relation| relation.name == name && relation.schema == *schema)
         {
+            if self.will_attach(taken) {
+                return;
+            }
             // What is attached under that name holds another range.
             if taken.attachment == Attachment::Loose {
                 let ours = taken
@@ -115,6 +118,18 @@ impl Planner<'_> {
             false => reason,
         };
         self.steps.push(Step::create(self.found, day, reason));
+    }
+
+    /// Whether no partition, attached or pending, holds any of the day.
+    pub(super) fn is_free(&self, day: Day) -> bool {
+        let day = Span::of(day);
+        !self.found.relations.iter().any(|relation| {
+            relation
+                .bounds
+                .as_ref()
+                .and_then(Bounds::span)
+                .is_some_and(|span| span.overlaps(&day))
+        })
     }
 
     /// Whether an interrupted detach still occupies the day, which is then reported.

@@ -3,9 +3,10 @@
 use chrono::TimeDelta;
 
 use super::{Finding, FindingCode, Planner, Severity};
-use crate::pure::{
-    Attachment, Bounds, FoundInbox, FoundRelation, RelationKind, Routing, STORAGE_PARAMETERS, show_duration,
-};
+use crate::pure::{Attachment, Bounds, Day, FoundInbox, FoundRelation, RelationKind, Routing, show_duration};
+
+/// Half of what the server can bear; anti-wraparound vacuums have been due since 200 million by default.
+const OLD_TRANSACTIONS: i32 = 1_000_000_000;
 
 pub(super) fn kind_name(relation: &FoundRelation) -> &'static str {
     match relation.kind {
@@ -25,6 +26,26 @@ impl Planner<'_> {
                 Attachment::PendingDetach => {}
                 Attachment::Loose => self.examine_loose(relation),
             }
+        }
+        for replica in &found.replicas {
+            // The planner's policy is the agreed one already: who has less than that disagrees.
+            if (replica.retention, replica.ahead) != (self.policy.retention, self.policy.ahead) || self.was_overruled {
+                let (who, retention, ahead) = (&replica.replica, replica.retention, replica.ahead.days());
+                let message = format!(
+                    "replica {who} is configured with retention {retention} and {ahead} days ahead; the longer and the larger rule"
+                );
+                let remedy =
+                    "nothing to do during an upgrade; afterwards, give all replicas the same configuration".to_owned();
+                self.report(FindingCode::ReplicasDisagree, Severity::Info, message, remedy);
+            }
+        }
+        for grant in &found.lacking {
+            self.report(
+                FindingCode::MissingPrivilege,
+                Severity::Fail,
+                format!("maintenance lacks a privilege and will fail: {grant}"),
+                format!("grant it: {grant}"),
+            );
         }
         if found.claim_retention.is_none() {
             self.report(
@@ -123,7 +144,7 @@ impl Planner<'_> {
             _ => {}
         }
         self.examine_key(relation);
-        self.examine_drift(relation);
+        self.examine_drift(relation, day);
     }
 
     fn examine_key(&mut self, relation: &FoundRelation) {
@@ -134,49 +155,55 @@ impl Planner<'_> {
                 Severity::Fail,
                 "it has no valid unique index on exactly the inbox's key: claims on it fail rather than double"
                     .to_owned(),
-                format!(
-                    "look for duplicates, then: create unique index concurrently on {} …",
-                    self.found.table.quoted_sibling(&relation.name)
-                ),
+                "the next run makes it again; if it finds duplicates, decide which to delete".to_owned(),
             );
         }
     }
 
-    fn examine_drift(&mut self, relation: &FoundRelation) {
-        let FoundInbox::Fit { owner, grants } = &self.found.inbox else {
+    /// What is not mended by a step, because mending it would make claims wait or rewrite the table.
+    fn examine_drift(&mut self, relation: &FoundRelation, day: Day) {
+        let FoundInbox::Fit(parent) = &self.found.inbox else {
             return;
         };
-        if relation.owner != *owner {
-            self.report_on(
-                relation,
-                FindingCode::OwnerDrift,
-                Severity::Warn,
-                format!("its owner is {:?}, the inbox's is {owner:?}", relation.owner),
-                "make the inbox's owner its owner".to_owned(),
-            );
+        let table = self.found.table.quoted_sibling(&relation.name);
+        if !self.claims_can_wait(day) {
+            if relation.owner != parent.owner {
+                let message = format!("its owner is {:?}, the inbox's is {:?}", relation.owner, parent.owner);
+                let remedy =
+                    format!("in a quiet moment, for claims wait: alter table {table} owner to …; or let it expire");
+                self.report_on(relation, FindingCode::OwnerDrift, Severity::Warn, message, remedy);
+            }
+            if relation.replica_identity != parent.replica_identity {
+                let message = "its replica identity is not the inbox's".to_owned();
+                let remedy = format!(
+                    "in a quiet moment, for claims wait: alter table {table} replica identity …; or let it expire"
+                );
+                self.report_on(
+                    relation,
+                    FindingCode::ReplicaIdentityDrift,
+                    Severity::Warn,
+                    message,
+                    remedy,
+                );
+            }
         }
-        if relation.grants != *grants {
-            self.report_on(
-                relation,
-                FindingCode::GrantDrift,
-                Severity::Warn,
-                "its privileges differ from the inbox's".to_owned(),
-                "grant and revoke until they are the same".to_owned(),
+        if relation.tablespace != parent.tablespace {
+            let name =
+                |tablespace: &Option<String>| tablespace.clone().unwrap_or_else(|| "the database's own".to_owned());
+            let message = format!(
+                "its tablespace is {}, the inbox's is {}",
+                name(&relation.tablespace),
+                name(&parent.tablespace)
             );
+            let remedy = "let it expire; moving it would rewrite it under a lock that claims wait for".to_owned();
+            self.report_on(relation, FindingCode::TablespaceDrift, Severity::Info, message, remedy);
         }
-        let missing: Vec<_> = STORAGE_PARAMETERS
-            .iter()
-            .filter(|parameter| !relation.storage.contains(**parameter))
-            .copied()
-            .collect();
-        if !missing.is_empty() {
-            self.report_on(
-                relation,
-                FindingCode::StorageDrift,
-                Severity::Info,
-                format!("it lacks the storage parameters {}", missing.join(", ")),
-                "set them, or wait until it expires".to_owned(),
+        if let Some(age) = relation.xid_age.filter(|age| *age > OLD_TRANSACTIONS) {
+            let message = format!(
+                "its oldest unfrozen row is {age} transactions old; the server stops taking writes at some 2,140 million"
             );
+            let remedy = format!("vacuum (freeze) {table}, and see why autovacuum does not");
+            self.report_on(relation, FindingCode::OldTransactions, Severity::Warn, message, remedy);
         }
     }
 
@@ -189,6 +216,9 @@ impl Planner<'_> {
             return;
         };
         let named = self.is_named_for(relation, day);
+        if self.is_archived(relation, day) {
+            return;
+        }
         if !named {
             let name = self.found.table.quoted_sibling(&self.found.table.partition(day));
             self.report_on(
@@ -204,6 +234,9 @@ impl Planner<'_> {
             .horizon(self.now)
             .is_none_or(|horizon| horizon < day.end());
         // From today on, one that keeps a day from being created is reported there.
+        if self.will_attach(relation) {
+            return;
+        }
         let keeps_from_creation = day >= self.today && named && !self.coverage.covers(day);
         if remembered && !keeps_from_creation {
             self.report_on(

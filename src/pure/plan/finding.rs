@@ -51,10 +51,16 @@ pub enum FindingCode {
     MissingKey,
     /// A partition with another owner than the inbox.
     OwnerDrift,
-    /// A partition with other privileges than the inbox.
-    GrantDrift,
-    /// A partition without inboxd's storage parameters.
-    StorageDrift,
+    /// A partition with another replica identity than the inbox.
+    ReplicaIdentityDrift,
+    /// A partition in another tablespace than the inbox.
+    TablespaceDrift,
+    /// A partition whose oldest row has not been frozen for very many transactions.
+    OldTransactions,
+    /// Live replicas of the deployment that are configured differently.
+    ReplicasDisagree,
+    /// A privilege that maintenance lacks.
+    MissingPrivilege,
     /// Claim functions made with another configuration, or none.
     ClaimDrift,
     /// A role that may insert past the claim.

@@ -5,6 +5,7 @@ mod creation;
 mod examine;
 mod finding;
 mod removal;
+mod repair;
 mod step;
 #[cfg(test)]
 mod tests;
@@ -63,16 +64,24 @@ impl Plan {
 ///    begins. One whose grace is over is dropped under the same conditions, with a cap of its own.
 /// 7. The clock is trusted unless it differs from the host's by more than `max_clock_skew`, or has come further than
 ///    `max_clock_leap` past the highest time that earlier runs trusted. An untrusted clock creates, and removes nothing.
-/// 8. Nothing from today on is ever removed, and nothing that is not of points 5 and 6 is ever touched: it is reported.
+/// 8. A partition is put right where no claim waits for it: marker, key (made again concurrently), privileges, storage
+///    parameters; owner and replica identity only on days that no claim uses yet. Everything else is reported.
+/// 9. One of ours that was detached by hand, is remembered, has its key and is not on record as detached, is attached again.
+/// 10. What has expired is dropped, or kept, or moved to the archive's schema, as the policy says.
+/// 11. Nothing from today on is ever removed, and nothing that is not of points 5 and 6 is ever touched: it is reported.
+/// 12. While live replicas of the deployment are configured differently, the longer retention and the larger ahead rule.
 ///
 /// Planning again at the same instant never repeats a step that was applied; it gives none at all, unless a cap was used
 /// up, a detach was finalized (its grace must begin), or the grace is zero.
 #[must_use]
 pub fn plan(now: DateTime<Utc>, policy: &Policy, found: &Found) -> Plan {
+    let own = policy;
+    let policy = &agreed(policy, found);
     let mut planner = Planner {
         now,
         today: Day::containing(now),
         policy,
+        was_overruled: (own.retention, own.ahead) != (policy.retention, policy.ahead),
         found,
         coverage: Coverage::of(&found.relations),
         steps: Vec::new(),
@@ -83,6 +92,8 @@ pub fn plan(now: DateTime<Utc>, policy: &Policy, found: &Found) -> Plan {
         planner.examine();
         planner.finalize();
         planner.create();
+        planner.attach_what_was_detached_by_hand();
+        planner.repair();
         planner.remove();
         planner.judge_runway(runway);
     }
@@ -95,6 +106,16 @@ pub fn plan(now: DateTime<Utc>, policy: &Policy, found: &Found) -> Plan {
     }
 }
 
+/// Point 12: while live replicas disagree, as in a rolling upgrade, the longer retention and the larger ahead rule.
+fn agreed(policy: &Policy, found: &Found) -> Policy {
+    let mut agreed = policy.clone();
+    for replica in &found.replicas {
+        agreed.retention = agreed.retention.longer(replica.retention);
+        agreed.ahead = agreed.ahead.max(replica.ahead);
+    }
+    agreed
+}
+
 fn attached(relations: &[FoundRelation]) -> impl Iterator<Item = &FoundRelation> {
     relations
         .iter()
@@ -105,6 +126,8 @@ struct Planner<'a> {
     now: DateTime<Utc>,
     today: Day,
     policy: &'a Policy,
+    /// Whether another replica's configuration rules.
+    was_overruled: bool,
     found: &'a Found,
     coverage: Coverage,
     steps: Vec<Step>,
@@ -119,7 +142,7 @@ impl Planner<'_> {
                 FindingCode::OtherDeployment,
                 Severity::Fail,
                 format!("the inbox belongs to deployment {name:?}"),
-                "stop one of the two, or configure another deployment name".to_owned(),
+                "if that one is gone for good, run `inboxd takeover`; else stop one of the two".to_owned(),
             );
             return false;
         }

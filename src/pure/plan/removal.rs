@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::{Action, FindingCode, Planner, Severity, Step};
-use crate::pure::{Attachment, Bounds, Day, FoundRelation, Ownership, RelationKind, show_duration};
+use crate::pure::{Attachment, Bounds, Day, FoundRelation, OnExpiry, Ownership, RelationKind, show_duration};
 
 impl Planner<'_> {
     /// Points 5, 6 and 7.
@@ -70,14 +70,24 @@ impl Planner<'_> {
             self.steps
                 .push(Step::on(self.found, relation, Action::MarkDetached, reason));
         }
-        for relation in self.capped(drop, "dropped") {
-            let grace = show_duration(self.policy.drop_grace);
-            self.steps.push(Step::on(
-                self.found,
-                relation,
-                Action::Drop,
-                format!("expired, and detached for longer than the grace of {grace}"),
-            ));
+        let grace = show_duration(self.policy.drop_grace);
+        match &self.policy.on_expiry {
+            OnExpiry::Drop => {
+                for relation in self.capped(drop, "dropped") {
+                    let reason = format!("expired, and detached for longer than the grace of {grace}");
+                    self.steps.push(Step::on(self.found, relation, Action::Drop, reason));
+                }
+            }
+            OnExpiry::Keep {
+                archive_schema: Some(schema),
+            } => {
+                for relation in drop {
+                    let reason =
+                        format!("expired, and detached for longer than the grace of {grace}; kept in schema {schema}");
+                    self.steps.push(Step::on(self.found, relation, Action::Archive, reason));
+                }
+            }
+            OnExpiry::Keep { archive_schema: None } => {}
         }
     }
 
@@ -93,21 +103,37 @@ impl Planner<'_> {
     /// day's or, while attached, not marked at all.
     fn is_expired_of_ours(&self, relation: &FoundRelation) -> bool {
         let Some(day) = relation.day() else { return false };
-        let Some(horizon) = self.retention().horizon(self.now) else {
-            return false;
-        };
         let marked = relation
             .marker
             .as_ref()
             .map(|marker| marker.inbox == self.found.inbox_id && marker.day == day);
         relation.kind == RelationKind::Table
-            && day < self.today
-            && day.end() <= horizon
+            && self.is_expired(day)
             && self.is_named_for(relation, day)
             && match relation.attachment {
                 Attachment::Loose => marked == Some(true),
                 Attachment::Attached | Attachment::PendingDetach => marked != Some(false),
             }
+    }
+
+    /// Whether all of a day is older than the retention, and before today.
+    pub(super) fn is_expired(&self, day: Day) -> bool {
+        day < self.today
+            && self
+                .retention()
+                .horizon(self.now)
+                .is_some_and(|horizon| day.end() <= horizon)
+    }
+
+    /// Whether a detached partition stands where the policy wants it kept.
+    pub(super) fn is_archived(&self, relation: &FoundRelation, day: Day) -> bool {
+        let OnExpiry::Keep {
+            archive_schema: Some(schema),
+        } = &self.policy.on_expiry
+        else {
+            return false;
+        };
+        relation.schema == *schema && relation.name == self.found.table.partition(day)
     }
 
     pub(super) fn is_named_for(&self, relation: &FoundRelation, day: Day) -> bool {
@@ -124,7 +150,7 @@ impl Planner<'_> {
             Some((
                 FindingCode::OtherServer,
                 "the database is a copy of the one that this inbox was made in".to_owned(),
-                "create goes on; make sure that the copy is meant to live on before anything is removed from it",
+                "creation goes on; if this copy is meant to live on as itself, run `inboxd takeover`",
             ))
         } else if skew > self.policy.max_clock_skew {
             Some((

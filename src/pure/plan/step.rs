@@ -10,12 +10,28 @@ pub enum Action {
     Finalize,
     /// Make and attach a day's partition.
     Create,
+    /// Attach a partition that is there, but was detached by hand.
+    Attach,
+    /// Make the key of a partition again, concurrently.
+    RepairKey,
+    /// Give a partition the inbox's owner.
+    RepairOwner,
+    /// Give a partition the inbox's privileges.
+    RepairGrants,
+    /// Give a partition its storage parameters.
+    RepairStorage,
+    /// Give a partition the inbox's replica identity.
+    RepairReplicaIdentity,
+    /// Mark a partition as the inbox's.
+    RepairMarker,
     /// Take an expired partition out of the inbox.
     Detach,
     /// Put on record that a partition is attached again.
     MarkAttached,
     /// Put on record that a partition is detached; its grace begins.
     MarkDetached,
+    /// Move a detached partition to the archive's schema.
+    Archive,
     /// Drop a detached partition.
     Drop,
 }
@@ -27,9 +43,17 @@ impl Action {
         match self {
             Self::Finalize => "finalize",
             Self::Create => "create",
+            Self::Attach => "attach",
+            Self::RepairKey => "repair_key",
+            Self::RepairOwner => "repair_owner",
+            Self::RepairGrants => "repair_grants",
+            Self::RepairStorage => "repair_storage",
+            Self::RepairReplicaIdentity => "repair_replica_identity",
+            Self::RepairMarker => "repair_marker",
             Self::Detach => "detach",
             Self::MarkAttached => "mark_attached",
             Self::MarkDetached => "mark_detached",
+            Self::Archive => "archive",
             Self::Drop => "drop",
         }
     }
@@ -124,9 +148,23 @@ impl Step {
                 parent("no claim waits; it waits itself for every older snapshot in the database, up to its timeout"),
                 own("ACCESS EXCLUSIVE", "claims no longer see it"),
             ],
-            Action::MarkAttached => vec![own("SHARE UPDATE EXCLUSIVE", "no claim waits")],
+            Action::Attach => vec![
+                parent("no claim waits; it lasts as long as the scan of the partition"),
+                own("ACCESS EXCLUSIVE", "it is not part of the inbox yet"),
+            ],
+            Action::RepairKey => vec![own(
+                "SHARE UPDATE EXCLUSIVE",
+                "no claim waits; it waits itself for older transactions",
+            )],
+            Action::RepairGrants => Vec::new(),
+            Action::RepairOwner | Action::RepairReplicaIdentity => {
+                vec![own("ACCESS EXCLUSIVE", "no claim is made on that day yet")]
+            }
+            Action::MarkAttached | Action::RepairStorage | Action::RepairMarker => {
+                vec![own("SHARE UPDATE EXCLUSIVE", "no claim waits")]
+            }
             Action::MarkDetached => vec![own("SHARE UPDATE EXCLUSIVE", "it is no longer part of the inbox")],
-            Action::Drop => vec![own(
+            Action::Archive | Action::Drop => vec![own(
                 "ACCESS EXCLUSIVE",
                 "it is no longer part of the inbox; none on the inbox itself",
             )],

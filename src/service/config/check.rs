@@ -12,7 +12,9 @@ use super::{
 use crate::{
     maintain::Retries,
     postgres::Timeouts,
-    pure::{Ahead, ClaimSpec, Consumers, Ident, InboxSpec, Policy, Retention, Routing, TableName, parse_duration},
+    pure::{
+        Ahead, ClaimSpec, Consumers, Ident, InboxSpec, OnExpiry, Policy, Retention, Routing, TableName, parse_duration,
+    },
     service::cron::Schedule,
 };
 
@@ -326,12 +328,14 @@ fn inbox(
             consumers: consumers?,
             ahead: ahead?,
             retention: retention?,
+            on_expiry: OnExpiry::Drop,
             drop_grace,
             max_drops_per_run: u32::try_from(max_drops).unwrap_or(1),
             max_clock_skew: clocks.max_skew,
             max_clock_leap: clocks.max_leap,
         },
         claim,
+        before_drop: None,
         owner,
         consumer_roles,
         admin_roles,

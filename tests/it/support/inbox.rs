@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use inboxd::{
-    Ahead, ClaimSpec, Consumers, InboxSpec, Plan, Policy, Retention, Routing,
+    Ahead, ClaimSpec, Consumers, InboxSpec, OnExpiry, Plan, Policy, Retention, Routing,
     clock::Clock,
     maintain::{self, InboxReport, PassOutcome, PassRequest, PlannedInbox, Retries, RunReport, StepOutcome, Trigger},
     postgres::{self, DbError, Timeouts},
@@ -26,12 +26,14 @@ pub(crate) fn spec(table: &str) -> InboxSpec {
             consumers: Consumers::One,
             ahead: Ahead::DEFAULT,
             retention: Retention::For(TimeDelta::days(7)),
+            on_expiry: OnExpiry::Drop,
             drop_grace: TimeDelta::hours(24),
             max_drops_per_run: 4,
             max_clock_skew: TimeDelta::minutes(5),
             max_clock_leap: TimeDelta::days(7),
         },
         claim: ClaimSpec::default(),
+        before_drop: None,
         owner: None,
         consumer_roles: Vec::new(),
         admin_roles: Vec::new(),
@@ -114,6 +116,7 @@ impl Deployment {
         let request = PassRequest {
             deployment: &self.name,
             specs: &self.specs,
+            replica: None,
             trigger: Trigger::Manual,
             confirm_clock,
             retries: self.retries,

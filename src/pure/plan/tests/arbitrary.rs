@@ -7,7 +7,7 @@ use proptest::{collection::vec, option, prelude::*, sample::select};
 
 use super::model::*;
 use crate::pure::{
-    Ahead, Attachment, Bounds, Consumers, Day, Found, FoundRelation, Marker, Ownership, Policy, RelationKind,
+    Ahead, Attachment, Bounds, Consumers, Day, Found, FoundRelation, Marker, OnExpiry, Ownership, Policy, RelationKind,
     Retention, Routing, Span,
 };
 
@@ -193,6 +193,7 @@ pub(super) fn any_policy() -> impl Strategy<Value = Policy> {
             consumers: Consumers::One,
             ahead: Ahead::new(ahead).unwrap(),
             retention,
+            on_expiry: OnExpiry::Drop,
             drop_grace,
             max_drops_per_run: cap,
             max_clock_skew: skew,

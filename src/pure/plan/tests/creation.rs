@@ -95,11 +95,23 @@ fn s7_an_idle_inbox_is_kept_ahead_of_now_whatever_its_rows() {
 }
 
 #[test]
-fn s11_a_day_that_is_there_but_not_attached_is_reported_and_never_made_again() {
+fn s11_a_day_that_is_there_but_not_attached_is_attached_again_when_it_fits_and_never_made_again() {
     let now = at(NOON);
     let mut found = healthy(now, &policy());
     let tomorrow = relation_of(&mut found, "2026-12-11");
     (tomorrow.attachment, tomorrow.bounds) = (Attachment::Loose, None);
+    let (mended, first) = run(found.clone(), &policy(), now);
+    assert_eq!(shown(&first), ["attach 2026-12-11"]);
+    assert_eq!(
+        first.severity(),
+        Severity::Fail,
+        "until it is attached the runway ends there"
+    );
+    let (_, second) = run(mended, &policy(), now);
+    assert_eq!((shown(&second), second.findings), (vec![], vec![]));
+
+    // Without its key it does not fit.
+    relation_of(&mut found, "2026-12-11").has_key = false;
     let plan = plan(now, &policy(), &found);
     assert_eq!(shown(&plan), [""; 0]);
     let finding = only(&plan, FindingCode::NotAttached);
@@ -348,13 +360,11 @@ fn s22_a_day_whose_detach_was_interrupted_is_reported_as_not_attached_until_it_i
         let (_, second) = run(found, &policy(), now);
         assert_eq!(
             (shown(&first), shown(&second)),
-            (vec![format!("finalize {text}")], vec![])
+            (vec![format!("finalize {text}")], vec![format!("attach {text}")])
         );
-        for plan in [first, second] {
-            let finding = only(&plan, FindingCode::NotAttached);
-            assert_eq!((finding.severity, finding.day), (Severity::Fail, Some(day(text))));
-            assert_eq!(with_code(&plan, FindingCode::NameTaken).len(), 0);
-        }
+        let finding = only(&first, FindingCode::NotAttached);
+        assert_eq!((finding.severity, finding.day), (Severity::Fail, Some(day(text))));
+        assert_eq!(with_code(&first, FindingCode::NameTaken).len(), 0);
     }
     // Off its name and its grid, it stands in the way until then; the next run makes the day.
     let mut found = healthy(now, &policy());

@@ -9,7 +9,8 @@ use uuid::Uuid;
 
 use crate::pure::{
     Action, Ahead, Attachment, Bounds, Clocks, Consumers, Day, Finding, FindingCode, Found, FoundInbox, FoundRelation,
-    Ident, Marker, Ownership, Plan, Policy, RelationKind, Retention, Routing, STORAGE_PARAMETERS, Span, Step, plan,
+    Ident, Marker, OnExpiry, Ownership, Parent, Plan, Policy, RelationKind, ReplicaIdentity, ReplicaPolicy, Retention,
+    Routing, STORAGE_PARAMETERS, Span, Step, plan,
 };
 
 pub(super) const INBOX: Uuid = Uuid::from_u128(7);
@@ -38,6 +39,7 @@ pub(super) fn policy() -> Policy {
         consumers: Consumers::One,
         ahead: Ahead::DEFAULT,
         retention: days(7),
+        on_expiry: OnExpiry::Drop,
         drop_grace: TimeDelta::days(1),
         max_drops_per_run: 4,
         max_clock_skew: TimeDelta::minutes(5),
@@ -59,17 +61,30 @@ pub(super) fn empty(now: DateTime<Utc>) -> Found {
         table: "public.inbox".parse().unwrap(),
         inbox_id: INBOX,
         ownership: Ownership::Ours,
-        inbox: FoundInbox::Fit {
+        inbox: FoundInbox::Fit(Parent {
             owner: "journal".to_owned(),
             grants: BTreeSet::new(),
-        },
+            replica_identity: ReplicaIdentity::Default,
+            tablespace: None,
+        }),
         relations: Vec::new(),
         held: BTreeMap::new(),
         made: BTreeSet::new(),
         claim_retention: Some(Retention::For(TimeDelta::hours(1))),
         claim_drift: Vec::new(),
         plain_inserters: Vec::new(),
+        lacking: Vec::new(),
+        replicas: Vec::new(),
         clocks: trusted(now),
+    }
+}
+
+/// Another replica of the deployment.
+pub(super) fn other_replica(retention: Retention, ahead: i64) -> ReplicaPolicy {
+    ReplicaPolicy {
+        replica: "other:7".to_owned(),
+        retention,
+        ahead: Ahead::new(ahead).unwrap(),
     }
 }
 
@@ -98,7 +113,7 @@ pub(super) fn attach_days(found: &mut Found, first: Day, last: Day) {
 
 /// Adds a partition as the run would make it.
 pub(super) fn attach(found: &mut Found, day: Day) -> &mut FoundRelation {
-    let FoundInbox::Fit { owner, grants } = &found.inbox else {
+    let FoundInbox::Fit(parent) = &found.inbox else {
         panic!("only a fitting inbox has partitions")
     };
     let relation = FoundRelation {
@@ -115,9 +130,14 @@ pub(super) fn attach(found: &mut Found, day: Day) -> &mut FoundRelation {
         }),
         detached_at: None,
         has_key: true,
-        owner: owner.clone(),
-        grants: grants.clone(),
+        owner: parent.owner.clone(),
+        grants: parent.grants.clone(),
         storage: STORAGE_PARAMETERS.iter().map(ToString::to_string).collect(),
+        replica_identity: parent.replica_identity,
+        tablespace: parent.tablespace.clone(),
+        xid_age: Some(0),
+        dead_rows: Some(0),
+        vacuumed_at: None,
         estimated_rows: Some(0),
         bytes: None,
     };
@@ -176,36 +196,36 @@ pub(super) fn apply(mut found: Found, plan: &Plan, now: DateTime<Utc>) -> Found 
     found
 }
 
+/// Refuses what PostgreSQL would refuse, then does it.
 fn apply_step(found: &mut Found, step: &Step, now: DateTime<Utc>) {
     if step.action == Action::Create {
-        return create(found, step);
-    }
-    let (inbox, children) = (found.inbox_id, found.relations.clone());
-    let index = children
-        .iter()
-        .position(|relation| Some(relation.oid) == step.oid)
-        .unwrap_or_else(|| panic!("{step:?} is about a table that is not there"));
-    let relation = &mut found.relations[index];
-    assert_eq!(
-        (&relation.schema, &relation.name, relation.day()),
-        (&step.schema, &step.relation, step.day)
-    );
-    match step.action {
-        Action::Create => {}
-        Action::MarkAttached => {
-            assert_eq!(relation.attachment, Attachment::Attached, "{step:?}");
-            relation.detached_at = None;
-            relation.marker = relation.day().map(|day| Marker { inbox, day, detached_at: None });
+        refuse_to_create(found, step);
+    } else {
+        let relation = found.relations.iter().find(|relation| Some(relation.oid) == step.oid);
+        let relation = relation.unwrap_or_else(|| panic!("{step:?} is about a table that is not there"));
+        assert_eq!(
+            (&relation.schema, &relation.name, relation.day()),
+            (&step.schema, &step.relation, step.day)
+        );
+        let attachment = match step.action {
+            Action::Create => return,
+            Action::Finalize => Attachment::PendingDetach,
+            Action::Attach | Action::MarkDetached | Action::Archive | Action::Drop => Attachment::Loose,
+            Action::MarkAttached
+            | Action::Detach
+            | Action::RepairKey
+            | Action::RepairOwner
+            | Action::RepairGrants
+            | Action::RepairStorage
+            | Action::RepairReplicaIdentity
+            | Action::RepairMarker => Attachment::Attached,
+        };
+        assert_eq!(relation.attachment, attachment, "{step:?}");
+        if step.action == Action::Attach {
+            refuse_to_overlap(found, step);
         }
-        Action::Finalize => {
-            assert_eq!(relation.attachment, Attachment::PendingDetach, "{step:?}");
-            relation.attachment = Attachment::Loose;
-            relation.bounds = None;
-            relation.detached_at = None;
-        }
-        Action::Detach => {
-            assert_eq!(relation.attachment, Attachment::Attached, "{step:?}");
-            for child in &children {
+        if step.action == Action::Detach {
+            for child in &found.relations {
                 assert_ne!(
                     child.bounds,
                     Some(Bounds::Default),
@@ -213,46 +233,26 @@ fn apply_step(found: &mut Found, step: &Step, now: DateTime<Utc>) {
                 );
                 assert_ne!(child.attachment, Attachment::PendingDetach, "refused before a finalize");
             }
-            relation.marker = relation.day().map(|day| Marker {
-                inbox,
-                day,
-                detached_at: Some(now),
-            });
-            relation.attachment = Attachment::Loose;
-            relation.bounds = None;
-            relation.detached_at = Some(now);
-        }
-        Action::MarkDetached => {
-            assert_eq!(relation.attachment, Attachment::Loose, "{step:?}");
-            relation.detached_at = Some(now);
-            if let Some(marker) = &mut relation.marker {
-                marker.detached_at = Some(now);
-            }
-        }
-        Action::Drop => {
-            assert_eq!(relation.attachment, Attachment::Loose, "{step:?}");
-            found.relations.remove(index);
         }
     }
+    found.apply(step, &policy(), now);
 }
 
-fn create(found: &mut Found, step: &Step) {
-    let day = step.day.unwrap();
+fn refuse_to_create(found: &Found, step: &Step) {
     for relation in &found.relations {
-        assert!(
-            relation.name != step.relation || relation.schema != step.schema,
-            "{} exists already",
-            step.relation
-        );
-        let span = relation.bounds.as_ref().and_then(Bounds::span);
-        assert!(
-            !span.is_some_and(|span| span.overlaps(&Span::of(day))),
-            "{} would overlap {}",
-            step.relation,
-            relation.name
-        );
+        let taken = relation.name == step.relation && relation.schema == step.schema;
+        assert!(!taken, "{} exists already", step.relation);
     }
-    assert_eq!(attach(found, day).name, step.relation);
+    refuse_to_overlap(found, step);
+}
+
+fn refuse_to_overlap(found: &Found, step: &Step) {
+    let wanted = Span::of(step.day.unwrap());
+    for relation in &found.relations {
+        let span = relation.bounds.as_ref().and_then(Bounds::span);
+        let overlaps = span.is_some_and(|span| span.overlaps(&wanted));
+        assert!(!overlaps, "{} would overlap {}", step.relation, relation.name);
+    }
 }
 
 /// One run under a trusted clock: the plan, and what it leaves.

@@ -152,16 +152,25 @@ proptest! {
                 offset @ 0.. => (1, offset),
                 offset => (2, -offset),
             },
-            Action::Detach => (3, today.days_until(step.day.unwrap())),
-            Action::MarkDetached => (4, today.days_until(step.day.unwrap())),
-            Action::Drop => (5, today.days_until(step.day.unwrap())),
+            // In the order of the catalog; each is a step of its own.
+            Action::Attach => (3, 0),
+            Action::RepairKey
+            | Action::RepairOwner
+            | Action::RepairGrants
+            | Action::RepairStorage
+            | Action::RepairReplicaIdentity
+            | Action::RepairMarker => (4, 0),
+            Action::Detach => (5, today.days_until(step.day.unwrap())),
+            Action::MarkDetached => (6, today.days_until(step.day.unwrap())),
+            Action::Archive | Action::Drop => (7, today.days_until(step.day.unwrap())),
         };
         prop_assert!(plan.steps.is_sorted_by_key(rank), "{:?}", shown(&plan));
         let pending = world.found.relations.iter().filter(|relation| relation.attachment == Attachment::PendingDetach);
         prop_assert_eq!(count(&plan, Action::Finalize), pending.count());
-        let lasting: Vec<_> = plan.steps.iter().filter(|step| step.action != Action::MarkAttached).collect();
+        let removing = [Action::Create, Action::Finalize, Action::Attach, Action::Detach, Action::MarkDetached, Action::Drop];
+        let lasting: Vec<_> = plan.steps.iter().filter(|step| removing.contains(&step.action)).collect();
         let targets: BTreeSet<_> = lasting.iter().map(|step| (&step.schema, &step.relation)).collect();
-        prop_assert_eq!(targets.len(), lasting.len(), "one step a relation, beside taking an old detach off the record");
+        prop_assert_eq!(targets.len(), lasting.len(), "one step a relation, beside repairs");
     }
 
     #[test]
@@ -195,7 +204,7 @@ proptest! {
         let plan = plan(world.now, &world.policy, &world.found);
         for offset in 0..=world.policy.ahead.days() {
             let day = Day::containing(world.now).plus(offset);
-            let created = plan.steps.iter().any(|step| step.action == Action::Create && step.day == Some(day));
+            let created = plan.steps.iter().any(|step| matches!(step.action, Action::Create | Action::Attach) && step.day == Some(day));
             let reported = plan.findings.iter().any(|finding| {
                 finding.severity == Severity::Fail && (finding.day == Some(day) || finding.message.contains(&day.to_string()))
             });

@@ -1,4 +1,4 @@
-//! Points 5, 6 and 8: what is detached, put on record and dropped, and what never is.
+//! Points 5, 6 and 11: what is detached, put on record and dropped, and what never is.
 
 use chrono::TimeDelta;
 
@@ -313,11 +313,19 @@ fn one_that_was_attached_again_by_hand_loses_its_old_detach_and_then_waits_a_who
     let now = at("2026-12-20T12:00:00Z");
     let mut found = healthy(at("2026-12-10T12:00:00Z"), &policy());
     found.clocks = trusted(now);
-    let old = found.relations.iter_mut().find(|relation| relation.day() == Some(day("2026-12-04"))).unwrap();
+    let old = found
+        .relations
+        .iter_mut()
+        .find(|relation| relation.day() == Some(day("2026-12-04")))
+        .unwrap();
     old.detached_at = Some(at("2026-12-12T00:10:00Z"));
     let first = plan(now, &policy(), &found);
     assert_eq!(shown(&first)[0], "mark_attached 2026-12-04");
     let found = apply(found, &first, now);
     let again = plan(now + TimeDelta::minutes(10), &policy(), &found);
-    assert!(!shown(&again).iter().any(|step| step.starts_with("drop")), "{:?}", shown(&again));
+    assert!(
+        !shown(&again).iter().any(|step| step.starts_with("drop")),
+        "{:?}",
+        shown(&again)
+    );
 }

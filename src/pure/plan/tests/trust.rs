@@ -144,3 +144,27 @@ fn an_interrupted_detach_is_finalized_under_a_clock_that_is_not_trusted() {
         ["finalize 2026-11-20", "create 2026-12-17"]
     );
 }
+
+#[test]
+fn s19_while_replicas_disagree_the_longer_retention_and_the_larger_ahead_rule() {
+    let now = at("2026-12-10T12:00:00Z");
+    let mut found = healthy(now, &policy());
+    attach_days(&mut found, day("2026-11-20"), day("2026-12-02"));
+    assert!(shown(&plan(now, &policy(), &found)).contains(&"detach 2026-11-20".to_owned()));
+    found.replicas = vec![other_replica(days(30), 9), other_replica(days(3), 2)];
+    let plan = plan(now, &policy(), &found);
+    assert_eq!(
+        shown(&plan),
+        each("create", "2026-12-18", "2026-12-19"),
+        "nothing leaves, and two days more are ahead"
+    );
+    assert_eq!(with_code(&plan, FindingCode::ReplicasDisagree).len(), 2);
+}
+
+#[test]
+fn replicas_that_agree_are_not_worth_a_word() {
+    let now = at("2026-12-10T12:00:00Z");
+    let mut found = healthy(now, &policy());
+    found.replicas = vec![other_replica(days(7), 7)];
+    assert!(plan(now, &policy(), &found).findings.is_empty());
+}

@@ -1,0 +1,2 @@
+-- inboxd: repair key
+create unique index concurrently {{index}} on {{relation}} ({{columns}})

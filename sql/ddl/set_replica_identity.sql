@@ -1,0 +1,2 @@
+-- inboxd: set replica identity
+alter table {{relation}} replica identity {{identity}}

@@ -1,0 +1,2 @@
+-- inboxd: repair storage parameters
+alter table {{relation}} set ({{storage}})

@@ -1,0 +1,2 @@
+-- inboxd: a replica ends
+delete from inboxd.replicas as replica where replica.id = $1

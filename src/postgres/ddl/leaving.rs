@@ -1,0 +1,112 @@
+//! A partition leaves the inbox: detached, finalized, put on record, archived, dropped.
+
+use sqlx::{Acquire, PgConnection};
+
+use super::{Sql, Work, execute, partition::mark};
+use crate::{
+    postgres::{
+        catalog,
+        error::{DbError, Doing, ErrorKind},
+        journal,
+    },
+    pure::OnExpiry,
+};
+
+/// Takes an expired partition out of the inbox. Claims go on; it waits itself for transactions that use the inbox.
+///
+/// When it cannot be done within the session's timeouts it may be left *pending*, which [`finalize`] ends.
+pub(super) async fn detach(connection: &mut PgConnection, work: Work<'_>) -> Result<(), DbError> {
+    // Before it leaves, so that a loose table can be told from a stranger's after any crash.
+    mark(connection, work, None).await?;
+    journal::detach_started(connection, work.inbox_id, work.day()?, work.step.oid).await?;
+    leave(connection, include_str!("../../../sql/ddl/detach.sql"), work).await?;
+    mark_detached(connection, work).await
+}
+
+/// Ends an interrupted detach. It waits for every older snapshot in the database, within the session's timeouts; claims are
+/// not concerned. Whether its grace begins is decided afterwards: it may have been somebody else's detach, of a day that is needed.
+pub(super) async fn finalize(connection: &mut PgConnection, work: Work<'_>) -> Result<(), DbError> {
+    if work.step.day.is_some() {
+        mark(connection, work, None).await?;
+    }
+    leave(connection, include_str!("../../../sql/ddl/finalize.sql"), work).await
+}
+
+async fn leave(connection: &mut PgConnection, template: &'static str, work: Work<'_>) -> Result<(), DbError> {
+    execute(
+        connection,
+        template,
+        &[("inbox", work.inbox()), ("partition", work.relation())],
+    )
+    .await
+}
+
+/// Puts on record, in our table and on the partition itself, that it is detached. Its grace runs from here.
+pub(super) async fn mark_detached(connection: &mut PgConnection, work: Work<'_>) -> Result<(), DbError> {
+    let mut transaction = connection.begin().await.doing(|| "begin".to_owned())?;
+    let at = journal::partition_detached(&mut transaction, work.inbox_id, work.day()?, work.step.oid).await?;
+    mark(&mut transaction, work, Some(at)).await?;
+    transaction.commit().await.doing(|| "record the detach".to_owned())
+}
+
+/// Moves a detached partition to the schema of the archive.
+pub(super) async fn archive(connection: &mut PgConnection, work: Work<'_>) -> Result<(), DbError> {
+    let OnExpiry::Keep {
+        archive_schema: Some(schema),
+    } = &work.spec.policy.on_expiry
+    else {
+        return Err(DbError::noticed(
+            ErrorKind::WrongState,
+            "no archive_schema is configured",
+        ));
+    };
+    let mut transaction = connection.begin().await.doing(|| "begin".to_owned())?;
+    lock_what_may_go(&mut transaction, work).await?;
+    let values = [("relation", work.relation()), ("schema", Sql::ident(schema))];
+    execute(
+        &mut transaction,
+        include_str!("../../../sql/ddl/set_schema.sql"),
+        &values,
+    )
+    .await?;
+    transaction
+        .commit()
+        .await
+        .doing(|| "commit the move to the archive".to_owned())
+}
+
+/// Drops a detached partition.
+pub(super) async fn drop_detached(connection: &mut PgConnection, work: Work<'_>) -> Result<(), DbError> {
+    let mut transaction = connection.begin().await.doing(|| "begin".to_owned())?;
+    lock_what_may_go(&mut transaction, work).await?;
+    execute(
+        &mut transaction,
+        include_str!("../../../sql/ddl/drop_table.sql"),
+        &[("relation", work.relation())],
+    )
+    .await?;
+    journal::partition_dropped(&mut transaction, work.inbox_id, work.day()?).await?;
+    transaction.commit().await.doing(|| "commit the drop".to_owned())
+}
+
+/// Locks a table that is to go, and under that lock makes sure, in this order, that the name still belongs to the table
+/// that was planned for; that it is a plain table; that it is a partition of nothing; that its marker says it is this inbox's and this
+/// day's.
+async fn lock_what_may_go(connection: &mut PgConnection, work: Work<'_>) -> Result<(), DbError> {
+    let (day, oid, name) = (work.day()?, work.oid()?, &work.step.relation);
+    let locked = [("relation", work.relation()), ("mode", Sql::fixed("access exclusive"))];
+    execute(connection, include_str!("../../../sql/ddl/lock_table.sql"), &locked).await?;
+    let why_not = match catalog::relation(connection, oid, &work.step.schema, name).await? {
+        None => "the name belongs to another table now",
+        Some(relation) if !relation.is_table => "it is no plain table",
+        Some(relation) if relation.is_partition => "it is a partition again",
+        Some(relation) => match relation.marker {
+            Some(marker) if marker.inbox == work.inbox_id && marker.day == day => return Ok(()),
+            _ => "it is not marked as this inbox's",
+        },
+    };
+    Err(DbError::noticed(
+        ErrorKind::WrongState,
+        format!("{name} stays: {why_not}"),
+    ))
+}

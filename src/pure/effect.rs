@@ -1,0 +1,116 @@
+//! What a step does to what was found: the catalog after it, foretold.
+
+use chrono::{DateTime, Utc};
+
+use super::{
+    Action, Attachment, Bounds, Found, FoundInbox, FoundRelation, Marker, OnExpiry, Policy, RelationKind,
+    STORAGE_PARAMETERS, Span, Step,
+};
+
+impl Found {
+    /// Does to this what PostgreSQL and the run would do in a step. A step about a table that is not there does nothing.
+    pub(crate) fn apply(&mut self, step: &Step, policy: &Policy, now: DateTime<Utc>) {
+        if step.action == Action::Create {
+            return self.create(step);
+        }
+        let Some(index) = self
+            .relations
+            .iter()
+            .position(|relation| Some(relation.oid) == step.oid)
+        else {
+            return;
+        };
+        let (inbox, parent) = (self.inbox_id, self.inbox.clone());
+        let relation = &mut self.relations[index];
+        let marker = |detached_at| {
+            step.day.map(|day| Marker {
+                inbox,
+                day,
+                detached_at,
+            })
+        };
+        match step.action {
+            Action::Create => {}
+            Action::Finalize => {
+                relation.attachment = Attachment::Loose;
+                relation.bounds = None;
+                relation.marker = marker(None);
+            }
+            Action::Attach => {
+                relation.attachment = Attachment::Attached;
+                relation.bounds = step.day.map(|day| Bounds::Range(Span::of(day)));
+            }
+            Action::Detach => {
+                relation.attachment = Attachment::Loose;
+                relation.bounds = None;
+                relation.marker = marker(Some(now));
+                relation.detached_at = Some(now);
+            }
+            Action::MarkAttached => {
+                relation.marker = marker(None);
+                relation.detached_at = None;
+            }
+            Action::MarkDetached => {
+                relation.marker = marker(Some(now));
+                relation.detached_at = Some(now);
+            }
+            Action::RepairMarker => relation.marker = marker(None),
+            Action::RepairKey => relation.has_key = true,
+            Action::RepairStorage => relation
+                .storage
+                .extend(STORAGE_PARAMETERS.iter().map(ToString::to_string)),
+            Action::RepairOwner | Action::RepairGrants | Action::RepairReplicaIdentity => {
+                if let FoundInbox::Fit(parent) = parent {
+                    match step.action {
+                        Action::RepairOwner => relation.owner = parent.owner,
+                        Action::RepairGrants => relation.grants = parent.grants,
+                        _ => relation.replica_identity = parent.replica_identity,
+                    }
+                }
+            }
+            Action::Archive => {
+                if let OnExpiry::Keep {
+                    archive_schema: Some(schema),
+                } = &policy.on_expiry
+                {
+                    relation.schema = schema.clone();
+                }
+            }
+            Action::Drop => {
+                self.relations.remove(index);
+            }
+        }
+    }
+
+    fn create(&mut self, step: &Step) {
+        let (Some(day), FoundInbox::Fit(parent)) = (step.day, &self.inbox) else {
+            return;
+        };
+        self.relations.push(FoundRelation {
+            schema: step.schema.clone(),
+            name: step.relation.clone(),
+            oid: self.relations.iter().map(|relation| relation.oid).max().unwrap_or(0) + 1,
+            kind: RelationKind::Table,
+            attachment: Attachment::Attached,
+            bounds: Some(Bounds::Range(Span::of(day))),
+            marker: Some(Marker {
+                inbox: self.inbox_id,
+                day,
+                detached_at: None,
+            }),
+            detached_at: None,
+            has_key: true,
+            owner: parent.owner.clone(),
+            grants: parent.grants.clone(),
+            storage: STORAGE_PARAMETERS.iter().map(ToString::to_string).collect(),
+            replica_identity: parent.replica_identity,
+            tablespace: parent.tablespace.clone(),
+            xid_age: Some(0),
+            dead_rows: Some(0),
+            vacuumed_at: None,
+            estimated_rows: Some(0),
+            bytes: None,
+        });
+        self.made.insert(day);
+    }
+}
