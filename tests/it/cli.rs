@@ -314,6 +314,11 @@ fn the_help_says_what_each_command_does_and_what_exit_codes_mean() {
         ("check", ["exits 0", "1 on a warning", "2 when"]),
     ] {
         assert!(help.out.contains(&format!("  {command} ")), "{help:?}");
+        let readme = include_str!("../../README.md");
+        assert!(
+            readme.contains(&format!("| `inboxd {command}` |")),
+            "{command} is not in the README"
+        );
         let answer = Answer::of(&mut inboxd(&[command, "--help"])).must(0, &["--config", "--json"]);
         // The text is wrapped to the width of the terminal.
         let words = answer.out.split_whitespace().collect::<Vec<_>>().join(" ");

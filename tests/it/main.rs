@@ -10,6 +10,7 @@ mod init;
 mod life;
 #[cfg(test)]
 mod pass;
+#[cfg(test)]
 mod reconcile;
 #[cfg(test)]
 mod serve;
