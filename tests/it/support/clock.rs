@@ -37,7 +37,7 @@ impl ClockServer {
         let offset_file = File::options().write(true).open(&offset_path).unwrap();
         let environment = vec![
             ("LD_PRELOAD".into(), shim().as_os_str().to_owned()),
-            ("INBOXD_TEST_CLOCK_FILE".into(), offset_path.into_os_string()),
+            ("CLOCKSHIM_OFFSET_FILE".into(), offset_path.into_os_string()),
         ];
         let mut options = options_in(folder.path());
         options.environment = environment.clone();

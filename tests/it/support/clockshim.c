@@ -1,7 +1,7 @@
 /* A wall clock that can be stepped: adds an offset to the real time clocks and leaves the monotonic ones alone.
  *
  * Preloaded into a process. The offset, in nanoseconds, is a native 64-bit integer in the file that
- * INBOXD_TEST_CLOCK_FILE names; the file is mapped, so a write to it shows at once in every process.
+ * CLOCKSHIM_OFFSET_FILE names; the file is mapped, so a write to it shows at once in every process.
  * A general time faker would not do: bending the monotonic clocks or timers too, it keeps PostgreSQL's timeouts from
  * firing. */
 #define _GNU_SOURCE
@@ -21,7 +21,7 @@ static const int64_t *offset;
 
 __attribute__((constructor)) static void map_offset(void)
 {
-    const char *name = getenv("INBOXD_TEST_CLOCK_FILE");
+    const char *name = getenv("CLOCKSHIM_OFFSET_FILE");
     if (name == NULL)
         return;
     int file = open(name, O_RDONLY | O_CLOEXEC);
