@@ -143,3 +143,127 @@ impl World<'_> {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pure::{Action, plan::tests::model::*};
+
+    /// A run every six hours for some days.
+    fn runs(start: &str, days: i64) -> Vec<DateTime<Utc>> {
+        (0..days * 4).map(|run| at(start) + TimeDelta::hours(6 * run)).collect()
+    }
+
+    fn told(events: &[Event]) -> Vec<String> {
+        let day = |at: DateTime<Utc>| at.format("%m-%d").to_string();
+        events
+            .iter()
+            .map(|event| match &event.what {
+                Happening::Step(step) => {
+                    format!(
+                        "{} {} {}",
+                        day(event.at),
+                        step.action.as_str(),
+                        step.day.map_or_else(String::new, |day| day.to_string())
+                    )
+                }
+                Happening::ClaimsFail => format!("{} claims fail", day(event.at)),
+                Happening::ClaimsGoOn => format!("{} claims go on", day(event.at)),
+                Happening::Severity { severity, .. } => format!("{} {severity:?}", day(event.at)),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_year_makes_and_drops_a_partition_a_day_and_claims_never_fail() {
+        let start = "2026-12-01T12:00:00Z";
+        let events = simulate(
+            &policy(),
+            healthy(at(start), &policy()),
+            runs(start, 365),
+            &Scenario::default(),
+        );
+        let count = |action| {
+            events
+                .iter()
+                .filter(|event| matches!(&event.what, Happening::Step(step) if step.action == action))
+                .count()
+        };
+        assert_eq!(
+            (count(Action::Create), count(Action::Detach), count(Action::Drop)),
+            (365, 365, 364)
+        );
+        assert!(
+            events.iter().all(|event| matches!(event.what, Happening::Step(_))),
+            "{:?}",
+            told(&events)
+        );
+    }
+
+    #[test]
+    fn an_outage_longer_than_what_is_ahead_shows_when_claims_fail_and_when_they_go_on() {
+        let start = "2026-12-01T12:00:00Z";
+        let outage = Span {
+            from: Some(at("2026-12-02T00:00:00Z")),
+            to: Some(at("2026-12-12T00:00:00Z")),
+        };
+        let scenario = Scenario {
+            outages: vec![outage],
+            jumps: Vec::new(),
+        };
+        let events = told(&simulate(
+            &policy(),
+            healthy(at(start), &policy()),
+            runs(start, 14),
+            &scenario,
+        ));
+        let position = |text: &str| {
+            events
+                .iter()
+                .position(|event| event.starts_with(text))
+                .unwrap_or_else(|| panic!("{text}: {events:?}"))
+        };
+        assert!(
+            position("12-09 claims fail") < position("12-12 create 2026-12-12"),
+            "{events:?}"
+        );
+        assert!(
+            position("12-12 create 2026-12-12") < position("12-12 claims go on"),
+            "{events:?}"
+        );
+        // An outage of ten days is beyond what the clock is believed: what expired in it waits for a person.
+        assert!(
+            !events.iter().any(|event| event.contains("detach 2026-12-02")),
+            "{events:?}"
+        );
+    }
+
+    #[test]
+    fn a_clock_that_jumps_a_year_ahead_and_back_creates_and_removes_nothing() {
+        let start = "2026-12-01T12:00:00Z";
+        let jumps = vec![
+            (at("2026-12-03T12:00:00Z"), TimeDelta::days(365)),
+            (at("2026-12-04T12:00:00Z"), TimeDelta::days(-365)),
+        ];
+        let scenario = Scenario {
+            outages: Vec::new(),
+            jumps,
+        };
+        let found = healthy(at(start), &policy());
+        let events = simulate(&policy(), found, runs(start, 5), &scenario);
+        let while_ahead: Vec<_> = events.iter().filter(|event| event.database_time > event.at).collect();
+        assert!(
+            while_ahead
+                .iter()
+                .any(|event| matches!(&event.what, Happening::Step(step) if step.action == Action::Create))
+        );
+        let removes =
+            |event: &&Event| matches!(&event.what, Happening::Step(step) if !matches!(step.action, Action::Create));
+        assert_eq!(
+            while_ahead.iter().filter(|event| removes(event)).count(),
+            0,
+            "{:?}",
+            told(&events)
+        );
+    }
+}

@@ -7,6 +7,8 @@ mod embedded;
 #[cfg(test)]
 mod init;
 #[cfg(test)]
+mod killed;
+#[cfg(test)]
 mod life;
 #[cfg(test)]
 mod pass;

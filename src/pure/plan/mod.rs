@@ -8,7 +8,7 @@ mod removal;
 mod repair;
 mod step;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use chrono::{DateTime, Utc};
 

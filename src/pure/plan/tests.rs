@@ -5,7 +5,7 @@ mod creation;
 mod findings;
 mod identity;
 mod limits;
-mod model;
+pub(in crate::pure) mod model;
 mod outages;
 mod properties;
 mod removal;

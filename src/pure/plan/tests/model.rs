@@ -13,27 +13,27 @@ use crate::pure::{
     Routing, STORAGE_PARAMETERS, Span, Step, plan,
 };
 
-pub(super) const INBOX: Uuid = Uuid::from_u128(7);
-pub(super) const OTHER_INBOX: Uuid = Uuid::from_u128(8);
+pub(in crate::pure) const INBOX: Uuid = Uuid::from_u128(7);
+pub(in crate::pure) const OTHER_INBOX: Uuid = Uuid::from_u128(8);
 
-pub(super) fn at(text: &str) -> DateTime<Utc> {
+pub(in crate::pure) fn at(text: &str) -> DateTime<Utc> {
     text.parse().unwrap()
 }
 
-pub(super) fn day(text: &str) -> Day {
+pub(in crate::pure) fn day(text: &str) -> Day {
     text.parse().unwrap()
 }
 
-pub(super) fn ident(text: &str) -> Ident {
+pub(in crate::pure) fn ident(text: &str) -> Ident {
     Ident::new(text).unwrap()
 }
 
-pub(super) fn days(days: i64) -> Retention {
+pub(in crate::pure) fn days(days: i64) -> Retention {
     Retention::For(TimeDelta::days(days))
 }
 
 /// A week ahead, a week of retention, a day of grace, four removals a run.
-pub(super) fn policy() -> Policy {
+pub(in crate::pure) fn policy() -> Policy {
     Policy {
         routing: Routing::ProcessedAt,
         consumers: Consumers::One,
@@ -48,7 +48,7 @@ pub(super) fn policy() -> Policy {
 }
 
 /// The same by the ids' time.
-pub(super) fn by_message_id() -> Policy {
+pub(in crate::pure) fn by_message_id() -> Policy {
     Policy {
         routing: Routing::MessageId,
         ..policy()
@@ -56,7 +56,7 @@ pub(super) fn by_message_id() -> Policy {
 }
 
 /// An inbox of ours without any partition, under a trusted clock.
-pub(super) fn empty(now: DateTime<Utc>) -> Found {
+pub(in crate::pure) fn empty(now: DateTime<Utc>) -> Found {
     Found {
         table: "public.inbox".parse().unwrap(),
         inbox_id: INBOX,
@@ -80,7 +80,7 @@ pub(super) fn empty(now: DateTime<Utc>) -> Found {
 }
 
 /// Another replica of the deployment.
-pub(super) fn other_replica(retention: Retention, ahead: i64) -> ReplicaPolicy {
+pub(in crate::pure) fn other_replica(retention: Retention, ahead: i64) -> ReplicaPolicy {
     ReplicaPolicy {
         replica: "other:7".to_owned(),
         retention,
@@ -89,7 +89,7 @@ pub(super) fn other_replica(retention: Retention, ahead: i64) -> ReplicaPolicy {
 }
 
 /// All clocks agree.
-pub(super) fn trusted(now: DateTime<Utc>) -> Clocks {
+pub(in crate::pure) fn trusted(now: DateTime<Utc>) -> Clocks {
     Clocks {
         host: now,
         trusted: Some(now),
@@ -97,7 +97,7 @@ pub(super) fn trusted(now: DateTime<Utc>) -> Clocks {
 }
 
 /// An inbox that has all its partitions, from the first remembered day to the last one ahead.
-pub(super) fn healthy(now: DateTime<Utc>, policy: &Policy) -> Found {
+pub(in crate::pure) fn healthy(now: DateTime<Utc>, policy: &Policy) -> Found {
     let mut found = empty(now);
     let today = Day::containing(now);
     let first = policy.retention.horizon(now).map_or(today, Day::containing);
@@ -105,14 +105,14 @@ pub(super) fn healthy(now: DateTime<Utc>, policy: &Policy) -> Found {
     found
 }
 
-pub(super) fn attach_days(found: &mut Found, first: Day, last: Day) {
+pub(in crate::pure) fn attach_days(found: &mut Found, first: Day, last: Day) {
     for offset in 0..=first.days_until(last) {
         attach(found, first.plus(offset));
     }
 }
 
 /// Adds a partition as the run would make it.
-pub(super) fn attach(found: &mut Found, day: Day) -> &mut FoundRelation {
+pub(in crate::pure) fn attach(found: &mut Found, day: Day) -> &mut FoundRelation {
     let FoundInbox::Fit(parent) = &found.inbox else {
         panic!("only a fitting inbox has partitions")
     };
@@ -147,7 +147,12 @@ pub(super) fn attach(found: &mut Found, day: Day) -> &mut FoundRelation {
 }
 
 /// Adds a partition of the day that holds `from` to `to` instead.
-pub(super) fn attach_span<'f>(found: &'f mut Found, name: &str, from: &str, to: &str) -> &'f mut FoundRelation {
+pub(in crate::pure) fn attach_span<'f>(
+    found: &'f mut Found,
+    name: &str,
+    from: &str,
+    to: &str,
+) -> &'f mut FoundRelation {
     let relation = attach(found, day("2000-01-01"));
     let end = |text: &str| (!text.is_empty()).then(|| at(text));
     relation.name = ident(name);
@@ -161,7 +166,7 @@ pub(super) fn attach_span<'f>(found: &'f mut Found, name: &str, from: &str, to: 
 }
 
 /// Adds a detached partition of ours.
-pub(super) fn loose(found: &mut Found, day: Day, detached_at: Option<DateTime<Utc>>) -> &mut FoundRelation {
+pub(in crate::pure) fn loose(found: &mut Found, day: Day, detached_at: Option<DateTime<Utc>>) -> &mut FoundRelation {
     let relation = attach(found, day);
     relation.attachment = Attachment::Loose;
     relation.bounds = None;
@@ -173,13 +178,13 @@ pub(super) fn loose(found: &mut Found, day: Day, detached_at: Option<DateTime<Ut
 }
 
 /// Adds a partition whose concurrent detach was interrupted.
-pub(super) fn pending(found: &mut Found, day: Day) -> &mut FoundRelation {
+pub(in crate::pure) fn pending(found: &mut Found, day: Day) -> &mut FoundRelation {
     let relation = attach(found, day);
     relation.attachment = Attachment::PendingDetach;
     relation
 }
 
-pub(super) fn relation_of<'f>(found: &'f mut Found, day: &str) -> &'f mut FoundRelation {
+pub(in crate::pure) fn relation_of<'f>(found: &'f mut Found, day: &str) -> &'f mut FoundRelation {
     let name = format!("inbox_{}", day.replace('-', "_"));
     found
         .relations
@@ -189,7 +194,7 @@ pub(super) fn relation_of<'f>(found: &'f mut Found, day: &str) -> &'f mut FoundR
 }
 
 /// Does to what was found what PostgreSQL and the run would do, step by step.
-pub(super) fn apply(mut found: Found, plan: &Plan, now: DateTime<Utc>) -> Found {
+pub(in crate::pure) fn apply(mut found: Found, plan: &Plan, now: DateTime<Utc>) -> Found {
     for step in &plan.steps {
         apply_step(&mut found, step, now);
     }
@@ -256,14 +261,14 @@ fn refuse_to_overlap(found: &Found, step: &Step) {
 }
 
 /// One run under a trusted clock: the plan, and what it leaves.
-pub(super) fn run(mut found: Found, policy: &Policy, now: DateTime<Utc>) -> (Found, Plan) {
+pub(in crate::pure) fn run(mut found: Found, policy: &Policy, now: DateTime<Utc>) -> (Found, Plan) {
     found.clocks = trusted(now);
     let plan = plan(now, policy, &found);
     (apply(found, &plan, now), plan)
 }
 
 /// The steps in short: `create 2026-12-10`, or the relation's name where there is no day.
-pub(super) fn shown(plan: &Plan) -> Vec<String> {
+pub(in crate::pure) fn shown(plan: &Plan) -> Vec<String> {
     let name = |step: &Step| {
         step.day
             .map_or_else(|| step.relation.to_string(), |day| day.to_string())
@@ -275,7 +280,7 @@ pub(super) fn shown(plan: &Plan) -> Vec<String> {
 }
 
 /// The same for an action and a run of days.
-pub(super) fn each(action: &str, first: &str, last: &str) -> Vec<String> {
+pub(in crate::pure) fn each(action: &str, first: &str, last: &str) -> Vec<String> {
     let (first, last) = (day(first), day(last));
     let (count, sign) = (first.days_until(last).abs(), first.days_until(last).signum());
     (0..=count)
@@ -283,12 +288,12 @@ pub(super) fn each(action: &str, first: &str, last: &str) -> Vec<String> {
         .collect()
 }
 
-pub(super) fn with_code(plan: &Plan, code: FindingCode) -> Vec<&Finding> {
+pub(in crate::pure) fn with_code(plan: &Plan, code: FindingCode) -> Vec<&Finding> {
     plan.findings.iter().filter(|finding| finding.code == code).collect()
 }
 
 /// The only finding of that code.
-pub(super) fn only(plan: &Plan, code: FindingCode) -> &Finding {
+pub(in crate::pure) fn only(plan: &Plan, code: FindingCode) -> &Finding {
     match with_code(plan, code)[..] {
         [finding] => finding,
         _ => panic!("not exactly one {code:?}: {:#?}", plan.findings),
