@@ -57,6 +57,7 @@ impl Private {
         let request = PassRequest {
             deployment: &config.deployment,
             specs: &config.inboxes,
+            replica: None,
             trigger: Trigger::Start,
             confirm_clock: false,
             retries: config.retries,
