@@ -238,9 +238,11 @@ async fn pass(
             schema::check(&mut connection).await?;
             let (_, planned) = plan_all(&mut connection, &config.inboxes, &config.deployment, clock).await?;
             let plans = planned.iter().map(|planned| (planned.inbox.as_str(), &planned.plan));
+            let not_ready = not_ready(plans);
             Passed {
-                whole: true,
-                not_ready: not_ready(plans),
+                // The other may still be at it, or fail: look again soon, not at the next tick.
+                whole: not_ready.is_empty(),
+                not_ready,
                 standby: false,
             }
         }
