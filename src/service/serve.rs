@@ -24,6 +24,10 @@ const READ_TIMEOUTS: Timeouts = Timeouts {
     statement: Duration::from_secs(5),
 };
 
+/// How long HTTP clients are given to take their answers at the end. One that has connected and says nothing would
+/// otherwise keep the process up for as long as it likes.
+const HTTP_GOODBYE: Duration = Duration::from_secs(2);
+
 /// Why the service could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
@@ -134,9 +138,15 @@ impl Serving {
         if let Err(error) = self.scheduler.shutdown().await {
             tracing::warn!(%error, "the schedule did not end cleanly");
         }
-        for (name, task) in [("worker", self.worker), ("http", self.http)] {
-            if let Err(error) = task.await {
-                tracing::error!(%error, "the {name} task did not end cleanly");
+        if let Err(error) = self.worker.await {
+            tracing::error!(%error, "the worker task did not end cleanly");
+        }
+        match tokio::time::timeout(HTTP_GOODBYE, &mut self.http).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::error!(%error, "the HTTP task did not end cleanly"),
+            Err(_) => {
+                tracing::info!("an HTTP client keeps its connection; it is cut");
+                self.http.abort();
             }
         }
     }

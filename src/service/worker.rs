@@ -193,7 +193,17 @@ async fn pass(
     shutdown: &CancellationToken,
     trigger: Trigger,
 ) -> Result<Passed, DbError> {
-    let mut connection = postgres::connect(&database.options, "inboxd maintenance", config.timeouts).await?;
+    // A server that does not answer would keep the shutdown waiting; nothing has begun that could be cut in two.
+    let mut connection = tokio::select! {
+        connected = postgres::connect(&database.options, "inboxd maintenance", config.timeouts) => connected?,
+        () = shutdown.cancelled() => {
+            return Ok(Passed {
+                whole: true,
+                not_ready: vec!["the service is shutting down".to_owned()],
+                standby: false,
+            });
+        }
+    };
     let stop = || shutdown.is_cancelled();
     let request = PassRequest {
         deployment: &config.deployment,

@@ -1,6 +1,8 @@
 //! Behaviour tests against real servers: one binary, so that they share one PostgreSQL.
 
 #[cfg(test)]
+mod cli;
+#[cfg(test)]
 mod embedded;
 #[cfg(test)]
 mod init;
@@ -12,6 +14,10 @@ mod life;
 mod pass;
 #[cfg(test)]
 mod reconcile;
+#[cfg(test)]
+mod serve;
+#[cfg(test)]
+mod serve_embedded;
 #[cfg(test)]
 mod sql;
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, builder::FalseyValueParser};
 
 /// Keeps PostgreSQL transactional inboxes alive: makes daily partitions ahead of time and drops the expired ones whole.
 #[derive(Debug, Parser)]
@@ -14,7 +14,7 @@ use clap::{Args, Parser, Subcommand};
         inboxd plan     see what a run would do\n  \
         inboxd serve    keep it alive\n\n\
         Exit codes: 0 all is well; 1 it could not be done (`check`: a warning); 2 wrong arguments (`check`: claims fail or \
-        soon will); 3 (`run`) some steps failed; 4 (`run`) another run is going."
+        soon will, or it cannot be told); 3 (`run`) some steps failed; 4 (`run`) another run is going."
 )]
 pub(crate) struct Arguments {
     /// The configuration file (TOML). Without one, defaults and the environment hold.
@@ -22,7 +22,8 @@ pub(crate) struct Arguments {
     pub(crate) config: Option<PathBuf>,
 
     /// Print one JSON value instead of text.
-    #[arg(long, global = true, env = "INBOXD_JSON")]
+    // A variable says no with 0, false, no, off or nothing, and yes with anything else.
+    #[arg(long, global = true, env = "INBOXD_JSON", value_parser = FalseyValueParser::new())]
     pub(crate) json: bool,
 
     #[command(subcommand)]
@@ -53,12 +54,14 @@ pub(crate) struct Serve {
     #[arg(long)]
     pub(crate) embedded: bool,
 
-    /// Where the private PostgreSQL keeps its data [default: /var/lib/inboxd for root, else ~/.local/state/inboxd].
-    #[arg(long, env = "INBOXD_STATE_DIR", value_name = "DIR", requires = "embedded")]
+    /// Where the private PostgreSQL keeps its data [default: /var/lib/inboxd for root, else ~/.local/state/inboxd]
+    /// [env: INBOXD_STATE_DIR].
+    // The variable is read where it is used: set for a whole machine, it must not demand --embedded of every `serve`.
+    #[arg(long, value_name = "DIR", requires = "embedded")]
     pub(crate) state_dir: Option<PathBuf>,
 
     /// Let the private PostgreSQL listen on this port of 127.0.0.1 too, not only on its socket.
-    #[arg(long, value_name = "PORT", requires = "embedded")]
+    #[arg(long, value_name = "PORT", requires = "embedded", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) postgres_port: Option<u16>,
 }
 

@@ -1,6 +1,6 @@
 //! Each command, composed from the library.
 
-use std::{io::IsTerminal, process::ExitCode};
+use std::{collections::HashMap, io::IsTerminal, process::ExitCode};
 
 use anyhow::{Context, Result, anyhow};
 use inboxd::{
@@ -30,7 +30,12 @@ const BUSY: u8 = 4;
 
 pub(crate) async fn execute(arguments: Arguments) -> Result<ExitCode> {
     let Arguments { config, json, command } = arguments;
-    let config = Config::load(config.as_deref(), std::env::vars().collect())?;
+    let config = match Config::load(config.as_deref(), environment()) {
+        Ok(config) => config,
+        // 1 would tell a probe of a mere warning.
+        Err(error) if matches!(command, Command::Check) => return cannot_check(json, &error.into()),
+        Err(error) => return Err(error.into()),
+    };
     log(&config.log, matches!(command, Command::Serve(_)));
     let clock = Clock::system();
     match command {
@@ -41,6 +46,13 @@ pub(crate) async fn execute(arguments: Arguments) -> Result<ExitCode> {
         Command::Status => show_status(&config, &clock, json).await,
         Command::Check => check(&config, &clock, json).await,
     }
+}
+
+/// The variables of this process. A name that is no text is none of ours; in a value, what is no text is marked.
+fn environment() -> HashMap<String, String> {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned())))
+        .collect()
 }
 
 /// The service logs to standard error; other commands only what goes wrong, for their output is the answer.
@@ -208,14 +220,15 @@ async fn check(config: &Config, clock: &Clock, json: bool) -> Result<ExitCode> {
                 Severity::Fail => ExitCode::from(2),
             })
         }
-        // What cannot be asked is not well.
-        Err(error) => {
-            print(
-                json,
-                &serde_json::json!({ "severity": "fail", "error": format!("{error:#}") }),
-                |_| format!("fail: {error:#}"),
-            )?;
-            Ok(ExitCode::from(2))
-        }
+        Err(error) => cannot_check(json, &error),
     }
+}
+
+/// What cannot be asked is not well.
+fn cannot_check(json: bool, error: &anyhow::Error) -> Result<ExitCode> {
+    let error = text::error(error);
+    print(json, &serde_json::json!({ "severity": "fail", "error": error }), |_| {
+        format!("fail: {error}")
+    })?;
+    Ok(ExitCode::from(2))
 }

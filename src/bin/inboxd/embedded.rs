@@ -6,7 +6,7 @@ use anyhow::{Context, Result, anyhow};
 use inboxd::{
     TableName,
     clock::Clock,
-    maintain::init,
+    maintain::{PassRequest, Trigger, init, run_pass},
     postgres::{
         self,
         embedded::{Cluster, ClusterOptions},
@@ -39,9 +39,10 @@ pub(crate) struct Greeting {
 }
 
 impl Private {
-    /// Starts the cluster and makes the inboxes in it.
+    /// Starts the cluster and makes the inboxes in it, with their partitions: the first claim finds all it needs.
     pub(crate) async fn start(config: &Config, options: &Serve, clock: &Clock) -> Result<Self> {
-        let folder = match &options.state_dir {
+        let named = options.state_dir.clone().or_else(|| variable("INBOXD_STATE_DIR"));
+        let folder = match named {
             Some(folder) => std::path::absolute(folder).context("the state folder")?,
             None => default_state_dir()?,
         };
@@ -52,6 +53,18 @@ impl Private {
         let mut connection =
             postgres::connect(&cluster.connect_options(DATABASE), "inboxd init", config.timeouts).await?;
         init(&mut connection, &config.inboxes, &config.deployment, clock).await?;
+        // The service's own first pass would come too late for the claim that is about to be printed.
+        let request = PassRequest {
+            deployment: &config.deployment,
+            specs: &config.inboxes,
+            replica: None,
+            trigger: Trigger::Start,
+            confirm_clock: false,
+            retries: config.retries,
+            clock,
+            stop: &|| false,
+        };
+        run_pass(&mut connection, request).await?;
         Ok(Self { cluster })
     }
 
@@ -110,17 +123,19 @@ impl Private {
     }
 }
 
+/// A path in the environment; an empty one is how a shell says "not set".
+fn variable(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name)
+        .filter(|value| !value.is_empty())
+        .map(PathBuf::from)
+}
+
 /// A folder that outlives the process: for root the system's, since the server's account must reach it and cannot enter
 /// root's home.
 fn default_state_dir() -> Result<PathBuf> {
     if nix::unistd::geteuid().is_root() {
         return Ok(PathBuf::from("/var/lib/inboxd"));
     }
-    let variable = |name| {
-        std::env::var_os(name)
-            .filter(|value| !value.is_empty())
-            .map(PathBuf::from)
-    };
     variable("XDG_STATE_HOME")
         .filter(|path| path.is_absolute())
         .or_else(|| variable("HOME").map(|home| home.join(".local/state")))

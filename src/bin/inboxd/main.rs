@@ -25,7 +25,7 @@ fn main() -> ExitCode {
     match runtime.block_on(commands::execute(arguments)) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("inboxd: {error:#}");
+            eprintln!("inboxd: {}", text::error(&error));
             ExitCode::FAILURE
         }
     }

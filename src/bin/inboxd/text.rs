@@ -6,6 +6,7 @@ use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 use inboxd::{
     Finding, Plan, Severity,
     maintain::{InitReport, PassOutcome, PlannedInbox, StepOutcome},
+    postgres::DbError,
     service::{InboxStatus, PartitionState, Status},
     show_duration,
 };
@@ -66,6 +67,23 @@ fn findings(text: &mut String, findings: &[Finding]) {
         let _ = writeln!(text, "  {}  {on}{}", severity(finding.severity), finding.message);
         let _ = writeln!(text, "        -> {}", finding.remedy);
     }
+}
+
+/// An error with its causes, each told once: some types tell their source themselves.
+pub(crate) fn error(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain() {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            let colon = if text.is_empty() { "" } else { ": " };
+            let _ = write!(text, "{colon}{cause_text}");
+        }
+        // It tells the database's sentence; what follows is the driver's wording of the same.
+        if cause.is::<DbError>() {
+            break;
+        }
+    }
+    text
 }
 
 pub(crate) fn init(report: &InitReport) -> String {

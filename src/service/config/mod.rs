@@ -2,6 +2,8 @@
 
 mod check;
 mod raw;
+#[cfg(test)]
+mod tests;
 
 use std::{collections::HashMap, net::SocketAddr, path::Path};
 
@@ -103,7 +105,34 @@ impl Config {
             .add_source(environment)
             .build()
             .and_then(config::Config::try_deserialize)
-            .map_err(|error| ConfigError::Unreadable(error.to_string()))?;
+            .map_err(|error| ConfigError::Unreadable(tell(&error)))?;
         check::check(raw, database_url).map_err(ConfigError::Refused)
+    }
+}
+
+/// What the reader found, without what may be a password.
+fn tell(error: &config::ConfigError) -> String {
+    let shown = || error.to_string();
+    let hidden = |key: &str| format!("{key} is of the wrong type; it is not shown, for it may hold a password");
+    match error {
+        config::ConfigError::At {
+            key: Some(key), error, ..
+        } if key.starts_with("database") => match **error {
+            // Of the wrong type, and serde shows what it found.
+            config::ConfigError::Message(ref message) if message.starts_with("invalid") => hidden(key),
+            _ => shown(),
+        },
+        config::ConfigError::Type { key: Some(key), .. } if key.starts_with("database") => hidden(key),
+        // The parser quotes the line that it stumbled over, whatever stands in it.
+        config::ConfigError::FileParse { .. } => shown()
+            .lines()
+            .filter(|line| {
+                !line
+                    .trim_start_matches(|c: char| c == ' ' || c.is_ascii_digit())
+                    .starts_with('|')
+            })
+            .collect::<Vec<_>>()
+            .join(": "),
+        _ => shown(),
     }
 }

@@ -6,4 +6,5 @@ pub(crate) mod clock;
 pub(crate) mod folder;
 pub(crate) mod inbox;
 pub(crate) mod process;
+pub(crate) mod program;
 pub(crate) mod server;

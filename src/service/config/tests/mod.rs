@@ -1,0 +1,388 @@
+//! What a configuration may say, and what is told when it may not.
+
+mod documented;
+
+use std::collections::HashMap;
+
+use super::*;
+use crate::pure::{Consumers, Retention, Routing};
+
+/// Loads a file's text under an environment.
+fn load(text: &str, environment: &[(&str, &str)]) -> Result<Config, ConfigError> {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("inboxd.toml");
+    std::fs::write(&file, text).unwrap();
+    Config::load(Some(&file), variables(environment))
+}
+
+fn variables(environment: &[(&str, &str)]) -> HashMap<String, String> {
+    environment
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+        .collect()
+}
+
+/// Why a file is refused.
+fn refusal(text: &str) -> String {
+    match load(text, &[]) {
+        Ok(config) => panic!("it is accepted: {text}\n{config:?}"),
+        Err(error) => error.to_string(),
+    }
+}
+
+/// Asserts that a text holds all of these.
+fn assert_tells(message: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(message.contains(part), "{part:?} is not in: {message}");
+    }
+}
+
+#[test]
+fn nothing_at_all_is_a_configuration_without_a_database() {
+    let config = Config::load(None, HashMap::new()).unwrap();
+    assert!(config.database.is_none());
+    assert_eq!(config.deployment, "default");
+    assert_eq!(config.inboxes.len(), 1);
+    assert_eq!(config.inboxes[0].table.to_string(), "public.inbox");
+    assert_eq!(config.inboxes[0].name, "main.public.inbox");
+    assert_eq!(config.listen.to_string(), "127.0.0.1:8087");
+}
+
+#[test]
+fn an_unknown_key_is_an_error_that_names_it() {
+    for (text, key) in [
+        ("retentoin = '7d'", "retentoin"),
+        ("[database]\nurl = 'postgres://h/d'\npasword = 'x'", "pasword"),
+        ("[[inbox]]\ntable = 'a'\nretention_days = '7d'", "retention_days"),
+        ("[schedule]\nchron = '* * * * *'", "chron"),
+        ("[maintenance]\nlock_timeout_ms = '5'", "lock_timeout_ms"),
+        ("[http]\nport = '80'", "port"),
+        ("[log]\nlevel = 'info'", "level"),
+    ] {
+        assert_tells(&refusal(text), &[key]);
+    }
+}
+
+#[test]
+fn an_unknown_variable_is_an_error_that_names_it() {
+    for (name, key) in [
+        ("INBOXD_RETENTION", "retention"),
+        ("INBOXD_SCHEDULE__CHRON", "chron"),
+        ("INBOXD_HTTP__PORT", "port"),
+    ] {
+        let error = load("", &[(name, "1")]).unwrap_err().to_string();
+        assert_tells(&error, &[key]);
+    }
+    // Of the command line, or not ours.
+    let others = [
+        ("INBOXD_CONFIG", "x"),
+        ("INBOXD_STATE_DIR", "x"),
+        ("INBOXD_JSON", "x"),
+        ("INBOX_X", "x"),
+    ];
+    assert!(load("", &others).is_ok());
+}
+
+#[test]
+fn a_value_out_of_range_is_told_with_key_value_and_what_is_accepted() {
+    for (text, parts) in [
+        ("deployment = ''", ["deployment", "", "1 to 100"]),
+        ("deployment = 'a b'", ["deployment", "a b", "A-Z"]),
+        ("[schedule]\ncron = 'x'", ["schedule.cron", "\"x\"", "5 fields"]),
+        (
+            "[schedule]\ncron = '0 0 30 2 *'",
+            ["schedule.cron", "0 0 30 2 *", "never fires"],
+        ),
+        ("[http]\nlisten = 'here'", ["http.listen", "here", "address"]),
+        (
+            "[http]\nlisten = '0.0.0.0:80'",
+            ["http.listen", "0.0.0.0:80", "loopback"],
+        ),
+        ("[log]\nformat = 'xml'", ["log.format", "xml", "json"]),
+        ("[log]\nfilter = 'a=b=c'", ["log.filter", "a=b=c", "inboxd=debug"]),
+        (
+            "[maintenance]\nlock_timeout = '9ms'",
+            ["maintenance.lock_timeout", "9ms", "10ms"],
+        ),
+        (
+            "[maintenance]\nlock_timeout = '2'",
+            ["maintenance.lock_timeout", "\"2\"", "unit"],
+        ),
+        (
+            "[maintenance]\nstatement_timeout = '2h'",
+            ["maintenance.statement_timeout", "2h", "1h"],
+        ),
+        (
+            "[maintenance]\nlock_timeout = '1m'\nstatement_timeout = '1s'",
+            ["maintenance.statement_timeout", "1s", "lock_timeout"],
+        ),
+        (
+            "[maintenance]\nattempts = 0",
+            ["maintenance.attempts", "\"0\"", "1 to 20"],
+        ),
+        (
+            "[maintenance]\nattempts = 'many'",
+            ["maintenance.attempts", "many", "1 to 20"],
+        ),
+        (
+            "[maintenance]\nmax_clock_skew = '2h'",
+            ["maintenance.max_clock_skew", "2h", "1h"],
+        ),
+        (
+            "[maintenance]\nmax_clock_leap = '1m'",
+            ["maintenance.max_clock_leap", "1m", "3650d"],
+        ),
+    ] {
+        assert_tells(&refusal(text), &parts);
+    }
+}
+
+#[test]
+fn an_inbox_value_out_of_range_is_told_with_key_value_and_what_is_accepted() {
+    for (key, value, accepted) in [
+        ("routing", "topic", "\"processed_at\" or \"message_id\""),
+        ("consumers", "two", "\"one\" or \"many\""),
+        ("ahead", "0", "1 to 366"),
+        ("ahead", "-1", "1 to 366"),
+        ("ahead", "400", "locks every partition"),
+        ("ahead", "7d", "1 to 366"),
+        ("drop_grace", "24", "unit"),
+        ("drop_grace", "3651d", "3650d"),
+        ("max_drops_per_run", "0", "1 to 10000"),
+        ("producer_clock_tolerance", "31d", "30d"),
+        ("clock_step_tolerance", "25h", "24h"),
+        ("max_batch", "5001", "1 to 5000"),
+        ("name", "a/b", "URLs"),
+        ("name", "", "URLs"),
+        ("database", "other", "the name of a database"),
+    ] {
+        let message = refusal(&format!("[[inbox]]\ntable = 'a'\n{key} = '{value}'"));
+        assert_tells(&message, &[&format!("inbox.0.{key}"), value, accepted]);
+    }
+    for key in ["consumer_roles", "admin_roles"] {
+        let message = refusal(&format!("[[inbox]]\ntable = 'a'\n{key} = ['ok', '{}']", "r".repeat(64)));
+        assert_tells(&message, &[&format!("inbox.0.{key}"), "63"]);
+    }
+    let message = refusal("[[inbox]]\ntable = 'a'\nowner = ''");
+    assert_tells(&message, &["inbox.0.owner"]);
+}
+
+#[test]
+fn s16_a_retention_needs_a_unit_and_is_never_zero() {
+    for value in ["90", "0", "0d", "-7d", "", "36501d", "eternal"] {
+        let message = refusal(&format!("[[inbox]]\ntable = 'a'\nretention = '{value}'"));
+        assert_tells(&message, &["inbox.0.retention", value, "unit", "forever"]);
+    }
+    // A bare number in TOML is no way round it.
+    assert_tells(
+        &refusal("[[inbox]]\ntable = 'a'\nretention = 90"),
+        &["inbox.0.retention", "unit"],
+    );
+    let config = load("[[inbox]]\ntable = 'a'\nretention = 'forever'", &[]).unwrap();
+    assert_eq!(config.inboxes[0].policy.retention, Retention::Forever);
+}
+
+#[test]
+fn s9_a_table_name_that_postgresql_would_cut_is_refused_with_the_longest_allowed() {
+    for name in ["x".repeat(48), "ü".repeat(27)] {
+        let message = refusal(&format!("[[inbox]]\ntable = '{name}'"));
+        assert_tells(&message, &["inbox.0.table", &name, "47"]);
+    }
+    assert!(load(&format!("[[inbox]]\ntable = '{}'", "x".repeat(47)), &[]).is_ok());
+    for name in ["", "a.b.c", "pg_catalog.a", "inboxd.a"] {
+        assert_tells(
+            &refusal(&format!("[[inbox]]\ntable = '{name}'")),
+            &["inbox.0.table", name],
+        );
+    }
+}
+
+#[test]
+fn a_table_whose_name_does_not_fit_into_a_url_needs_a_name() {
+    let table = "[[inbox]]\ntable = '\"Order Inbox\"'\n";
+    assert_tells(&refusal(table), &["inbox.0.name", "URLs"]);
+    assert!(load(&format!("{table}name = 'orders'"), &[]).is_ok());
+}
+
+#[test]
+fn each_table_and_each_name_stands_once() {
+    let message = refusal("[[inbox]]\ntable = 'a'\nname = 'x'\n[[inbox]]\ntable = 'public.A'\nname = 'y'");
+    assert_tells(&message, &["inbox.1.table", "public.a", "x has it already"]);
+    let message = refusal("[[inbox]]\ntable = 'a'\nname = 'x'\n[[inbox]]\ntable = 'b'\nname = 'x'");
+    assert_tells(&message, &["inbox.1.name", "x"]);
+}
+
+#[test]
+fn every_problem_is_told_at_once() {
+    let error = load(
+        "[schedule]\ncron = 'x'\n[maintenance]\nattempts = 99\n\
+         [[inbox]]\ntable = 'a'\nahead = 0\nretention = '90'\n[[inbox]]\ntable = 'b'\nrouting = 'c'",
+        &[("DATABASE_URL", "mysql://h/d")],
+    )
+    .unwrap_err();
+    let ConfigError::Refused(problems) = &error else {
+        panic!("{error:?}")
+    };
+    assert_eq!(problems.len(), 6, "{error}");
+    let keys = [
+        "schedule.cron",
+        "maintenance.attempts",
+        "inbox.0.ahead",
+        "inbox.0.retention",
+        "inbox.1.routing",
+        "database.url",
+    ];
+    assert_tells(&error.to_string(), &keys);
+}
+
+#[test]
+fn a_secret_is_in_no_debug_output_and_in_no_error() {
+    let secret = "s3cr3t";
+    let url = format!("postgres://user:{secret}@host:5432/orders");
+    let config = load("", &[("DATABASE_URL", &url)]).unwrap();
+    let shown = format!("{config:?}");
+    assert!(!shown.contains(secret), "{shown}");
+    assert_tells(&shown, &["host", "orders", "user"]);
+
+    for broken in [
+        format!("mysql://user:{secret}@host/d"),
+        format!("postgres://user:{secret}@host:port/d"),
+        format!("postgres://user:{secret}/@host/d"),
+        format!("postgres://user:{secret}@host/d?sslmode={secret}"),
+        format!("postgres://user:{secret}%@host/d?x"),
+        format!("{secret} postgres://user:{secret}@host/d"),
+    ] {
+        let file = format!("[database]\nurl = '{broken}'");
+        let named =
+            format!("[databases.{secret}]\nurl = '{broken}'").replace(&format!("databases.{secret}"), "databases.a");
+        let outcomes = [
+            load(&file, &[]),
+            load("", &[("DATABASE_URL", &broken)]),
+            load("", &[("INBOXD_DATABASE__URL", &broken)]),
+            load(&named, &[]),
+        ];
+        for outcome in outcomes {
+            let told = match outcome {
+                Ok(config) => format!("{config:?}"),
+                Err(error) => format!("{error} {error:?}"),
+            };
+            assert!(!told.contains(secret), "{broken}: {told}");
+        }
+    }
+    // A value that is no text at all, and a file that is no TOML at the place of the secret.
+    for text in [
+        format!("[database]\nurl = ['{secret}']"),
+        format!("[database]\nurl = {{ password = '{secret}' }}"),
+        format!("database = '{secret}'"),
+        format!("[database]\nurl = 'postgres://user:{secret}@host/d' 1"),
+        format!("[database]\nurl = postgres://user:{secret}@host/d"),
+    ] {
+        let error = load(&text, &[]).unwrap_err();
+        let told = format!("{error} {error:?}");
+        assert!(!told.contains(secret), "{text}: {told}");
+        assert!(told.contains("database") || told.contains("line 2"), "{text}: {told}");
+    }
+}
+
+#[test]
+fn the_environment_outranks_the_file() {
+    let file = "deployment = 'file'\n[schedule]\ncron = '0 1 * * *'\n[database]\nurl = 'postgres://file/d'";
+    let config = load(
+        file,
+        &[
+            ("INBOXD_DEPLOYMENT", "env"),
+            ("INBOXD_SCHEDULE__CRON", "0 2 * * *"),
+            ("DATABASE_URL", "postgres://env/d"),
+        ],
+    )
+    .unwrap();
+    assert_eq!(config.deployment, "env");
+    assert_eq!(config.schedule.to_string(), "0 0 2 * * *");
+    assert_eq!(config.database.unwrap().options.get_host(), "env");
+
+    let config = load(file, &[("INBOXD_DATABASE__URL", "postgres://ours/d")]).unwrap();
+    assert_eq!(config.database.unwrap().options.get_host(), "ours");
+    // An empty variable is how a shell says "not set".
+    let config = load(file, &[("DATABASE_URL", "")]).unwrap();
+    assert_eq!(config.database.unwrap().options.get_host(), "file");
+}
+
+#[test]
+fn a_variable_of_digits_stays_text_and_reads_as_a_number_where_one_is_wanted() {
+    let config = load(
+        "",
+        &[("INBOXD_DEPLOYMENT", "2026"), ("INBOXD_MAINTENANCE__ATTEMPTS", "05")],
+    )
+    .unwrap();
+    assert_eq!(config.deployment, "2026");
+    assert_eq!(config.retries.attempts, 5);
+    // So do numbers in the file, with quotes and without.
+    for number in ["9", "'9'"] {
+        let config = load(
+            &format!("[[inbox]]\ntable = 'a'\nahead = {number}\nmax_batch = {number}"),
+            &[],
+        )
+        .unwrap();
+        assert_eq!(config.inboxes[0].policy.ahead.days(), 9);
+        assert_eq!(config.inboxes[0].claim.max_batch, 9);
+    }
+}
+
+#[test]
+fn a_database_may_have_a_name_of_its_own() {
+    let config = load(
+        "[databases.orders]\nurl = 'postgres://h/d'\n\
+         [[inbox]]\ntable = 'a'\n[[inbox]]\ntable = 'b'\ndatabase = 'orders'",
+        &[],
+    )
+    .unwrap();
+    assert_eq!(config.database.unwrap().name, "orders");
+    let names: Vec<_> = config.inboxes.iter().map(|inbox| inbox.name.as_str()).collect();
+    assert_eq!(names, ["orders.public.a", "orders.public.b"]);
+
+    for (text, parts) in [
+        (
+            "[databases.a]\nurl = 'postgres://h/d'\n[databases.b]\nurl = 'postgres://h/d'",
+            ["databases", "a, b", "one database"],
+        ),
+        (
+            "[databases.a]\nurl = 'postgres://h/d'\n[database]\nurl = 'postgres://h/d'",
+            ["databases", "a", "not both"],
+        ),
+        ("[databases.a]", ["databases.a.url", "(none)", "postgres://"]),
+        (
+            "[databases.'a b']\nurl = 'postgres://h/d'",
+            ["databases.a b.url", "a b", "A-Z"],
+        ),
+    ] {
+        assert_tells(&refusal(text), &parts);
+    }
+}
+
+#[test]
+fn what_is_given_arrives() {
+    let config = load(
+        "[[inbox]]\ntable = 'sales.inbox'\nrouting = 'message_id'\nconsumers = 'many'\nahead = 3\nretention = '1d 12h'\n\
+         owner = 'o'\nconsumer_roles = ['c']\nadmin_roles = ['a']\n[log]\nformat = 'json'\n\
+         [maintenance]\nlock_timeout = '1s'",
+        &[],
+    )
+    .unwrap();
+    let inbox = &config.inboxes[0];
+    assert_eq!(inbox.name, "main.sales.inbox");
+    assert_eq!(
+        (inbox.policy.routing, inbox.policy.consumers),
+        (Routing::MessageId, Consumers::Many)
+    );
+    assert_eq!(inbox.policy.retention.to_string(), "1d 12h");
+    assert_eq!(inbox.owner.as_ref().unwrap().as_str(), "o");
+    assert_eq!((inbox.consumer_roles.len(), inbox.admin_roles.len()), (1, 1));
+    assert!(config.log.json);
+    assert_eq!(config.timeouts.lock.as_secs(), 1);
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    let error = Config::load(Some(Path::new("/nonexistent/inboxd.toml")), HashMap::new()).unwrap_err();
+    assert_tells(&error.to_string(), &["/nonexistent/inboxd.toml"]);
+}

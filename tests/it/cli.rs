@@ -1,0 +1,405 @@
+//! The command line, from outside: what a person reads, what a script parses, and the exit codes.
+
+use std::ffi::OsStr;
+use std::net::TcpListener;
+use std::os::unix::ffi::OsStrExt;
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use crate::support::folder::Folder;
+use crate::support::inbox::sql;
+use crate::support::program::{Answer, ask, config_file, inboxd};
+use crate::support::server;
+
+/// The advisory lock of a run: the bytes of "inboxd" and a version.
+const RUN_LOCK: i64 = 0x696e_626f_7864_0001;
+
+const COMMANDS: [&str; 6] = ["serve", "init", "plan", "run", "status", "check"];
+
+/// The keys of an object, sorted.
+fn keys(value: &Value) -> Vec<&str> {
+    let object = value.as_object().unwrap_or_else(|| panic!("{value} is no object"));
+    object.keys().map(String::as_str).collect()
+}
+
+/// A URL with nothing behind it, and a password in it.
+fn dead_url() -> String {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    format!("postgres://user:s3cr3t@127.0.0.1:{port}/orders")
+}
+
+#[tokio::test]
+async fn a_person_goes_from_an_empty_database_to_all_is_well() {
+    let url = server::database().await.url;
+    ask(&url, &["plan"]).must_fail(&["inboxd init"]);
+    ask(&url, &["run"]).must_fail(&["inboxd init"]);
+    ask(&url, &["status"]).must_fail(&["inboxd init"]);
+    ask(&url, &["check"]).must(2, &["fail", "inboxd init"]);
+
+    ask(&url, &["init"]).must(
+        0,
+        &["main.public.inbox: table made, claim functions made", "inboxd run"],
+    );
+    ask(&url, &["init"]).must(0, &["table was there, claim functions up to date"]);
+    ask(&url, &["check"]).must(2, &["FAIL", "claims fail"]);
+    ask(&url, &["plan"]).must(0, &["8 steps", "create", "locks", "SHARE UPDATE EXCLUSIVE"]);
+    ask(&url, &["plan"]).must(0, &["8 steps"]);
+    ask(&url, &["run"]).must(0, &["8 of 8 steps done", "runway 7d", " done"]);
+    ask(&url, &["run"]).must(0, &["nothing to do"]);
+    ask(&url, &["plan"]).must(0, &["nothing to do"]);
+    let status = ask(&url, &["status"]).must(0, &["last run: ", "today", "ahead", "runway 7d", "expires"]);
+    assert!(status.err.is_empty(), "{status:?}");
+    ask(&url, &["check"]).must(0, &["all is well", "runway 7d"]);
+}
+
+#[tokio::test]
+async fn a_script_gets_json_with_keys_that_stay() {
+    let url = server::database().await.url;
+    let init = ask(&url, &["init", "--json"]).must(0, &[]).json();
+    assert_eq!(
+        keys(&init["inboxes"][0]),
+        ["functions_had", "functions_made", "inbox", "table_made"]
+    );
+
+    let plan = ask(&url, &["--json", "plan"]).must(0, &[]).json();
+    let inbox = &plan[0];
+    assert_eq!(
+        keys(inbox),
+        ["findings", "inbox", "now", "runway_seconds", "steps", "table"]
+    );
+    let step = &inbox["steps"][0];
+    assert_eq!(
+        keys(step),
+        ["action", "day", "locks", "oid", "reason", "relation", "schema"]
+    );
+    assert_eq!(keys(&step["locks"][0]), ["effect", "mode", "on"]);
+    assert_eq!(step["action"], "create");
+
+    let run = ask(&url, &["run", "--json"]).must(0, &[]).json();
+    assert_eq!(
+        keys(&run),
+        [
+            "finished_at",
+            "id",
+            "inboxes",
+            "outcome",
+            "result",
+            "started_at",
+            "trigger"
+        ]
+    );
+    assert_eq!((&run["result"], &run["outcome"]), (&"ran".into(), &"done".into()));
+    assert_eq!(run["inboxes"][0]["steps"].as_array().unwrap().len(), 8);
+
+    let status = ask(&url, &["status", "--json"]).must(0, &[]).json();
+    let top = [
+        "checks",
+        "deployment",
+        "inboxes",
+        "last_run",
+        "next_runs",
+        "now",
+        "severity",
+        "standby",
+        "version",
+    ];
+    assert_eq!(keys(&status), top);
+    let inbox = &status["inboxes"][0];
+    assert_eq!(inbox["partitions"].as_array().unwrap().len(), 8);
+    assert_eq!(
+        keys(&inbox["partitions"][0]),
+        [
+            "bounds",
+            "bytes",
+            "day",
+            "dropped_after",
+            "estimated_rows",
+            "expires_at",
+            "held_since",
+            "relation",
+            "state"
+        ]
+    );
+    assert_eq!(inbox["partitions"][0]["state"], "today");
+    assert!(inbox["runway_seconds"].as_i64().unwrap() > 7 * 86_400 - 60);
+
+    let check = ask(&url, &["check", "--json"]).must(0, &[]).json();
+    assert_eq!((keys(&check), &check["severity"]), (top.to_vec(), &"info".into()));
+}
+
+#[tokio::test]
+async fn check_warns_with_1_and_json_says_what_a_person_reads() {
+    let database = server::database().await;
+    ask(&database.url, &["init"]).must(0, &[]);
+    ask(&database.url, &["run"]).must(0, &[]);
+    sql(&mut database.connect().await, "truncate inboxd.runs cascade").await;
+    let check = ask(&database.url, &["check", "--json"]).must(1, &[]).json();
+    assert_eq!(check["severity"], "warn");
+    assert_eq!(keys(&check["checks"][0]), ["message", "remedy", "severity"]);
+    ask(&database.url, &["check"]).must(1, &["warning", "no run is on record", "-> "]);
+}
+
+#[tokio::test]
+async fn a_run_whose_steps_fail_exits_with_3_and_the_next_one_heals_it() {
+    let database = server::database().await;
+    ask(&database.url, &["init"]).must(0, &[]);
+    let mut other = database.connect().await;
+    sql(&mut other, "begin; lock table public.inbox in access exclusive mode").await;
+    let run = Answer::of(
+        inboxd(&["run"])
+            .env("DATABASE_URL", &database.url)
+            .env("INBOXD_MAINTENANCE__LOCK_TIMEOUT", "50ms")
+            .env("INBOXD_MAINTENANCE__ATTEMPTS", "1"),
+    );
+    run.must(3, &["FAILED after 1 tries", "55P03", " partial"]);
+    sql(&mut other, "rollback").await;
+    ask(&database.url, &["run"]).must(0, &["8 of 8 steps done"]);
+}
+
+#[tokio::test]
+async fn a_run_beside_another_exits_with_4_and_names_it() {
+    let database = server::database().await;
+    ask(&database.url, &["init"]).must(0, &[]);
+    let mut other = database.connect().await;
+    sql(
+        &mut other,
+        format!("set application_name = 'the other run'; select pg_advisory_lock({RUN_LOCK})"),
+    )
+    .await;
+    let pid: i32 = sqlx::query_scalar("select pg_backend_pid()")
+        .fetch_one(&mut other)
+        .await
+        .unwrap();
+    ask(&database.url, &["run"]).must(
+        4,
+        &["Another run is going", &format!("pid {pid}"), "the other run", "local"],
+    );
+    let json = ask(&database.url, &["run", "--json"]).must(4, &[]).json();
+    assert_eq!((&json["result"], &json["holder"]["pid"]), (&"busy".into(), &pid.into()));
+    sql(&mut other, format!("select pg_advisory_unlock({RUN_LOCK})")).await;
+    ask(&database.url, &["run"]).must(0, &[]);
+}
+
+#[test]
+fn without_a_database_every_command_says_so_in_one_sentence() {
+    for command in COMMANDS {
+        let answer = Answer::of(&mut inboxd(&[command]));
+        if command == "check" {
+            answer.must(2, &["fail: no database is configured", "DATABASE_URL"]);
+        } else {
+            answer.must_fail(&["no database is configured", "DATABASE_URL", "serve --embedded"]);
+        }
+    }
+}
+
+#[test]
+fn a_dead_server_is_named_once_and_its_password_never() {
+    let url = dead_url();
+    for command in ["init", "plan", "run", "status"] {
+        let answer =
+            ask(&url, &[command]).must_fail(&["cannot connect to database \"orders\" at 127.0.0.1", "\"user\""]);
+        assert!(!answer.err.contains("s3cr3t"), "{answer:?}");
+        assert_eq!(answer.err.matches("Connection refused").count(), 1, "{answer:?}");
+    }
+    let check = ask(&url, &["check"]).must(2, &["fail: cannot connect"]);
+    assert!(!format!("{check:?}").contains("s3cr3t"), "{check:?}");
+    let json = ask(&url, &["check", "--json"]).must(2, &[]).json();
+    assert_eq!(
+        (keys(&json), &json["severity"]),
+        (vec!["error", "severity"], &"fail".into())
+    );
+}
+
+#[tokio::test]
+async fn what_the_server_refuses_is_told_without_the_password() {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let folder = Folder::new();
+    let mut options = server::options_in(folder.path());
+    options.port = Some(port);
+    let own = server::OwnServer::start(folder, options).await;
+    let mut admin = own.database().await.connect().await;
+    // Whoever comes over TCP as this role needs the password.
+    let rules = own.cluster.data_dir().join("pg_hba.conf");
+    let trusting = std::fs::read_to_string(&rules).unwrap();
+    std::fs::write(
+        &rules,
+        format!("host all app 127.0.0.1/32 scram-sha-256\nhost all outcast all reject\n{trusting}"),
+    )
+    .unwrap();
+    sql(
+        &mut admin,
+        "create role app login password 'right'; create role outcast login; select pg_reload_conf()",
+    )
+    .await;
+
+    for (user, password, database, part) in [
+        ("app", "wr0ng", "postgres", "28P01"),
+        ("outcast", "wr0ng", "postgres", "28000"),
+        ("app", "right", "nowhere", "3D000"),
+    ] {
+        let url = format!("postgres://{user}:{password}@127.0.0.1:{port}/{database}");
+        for command in ["plan", "init"] {
+            let answer = ask(&url, &[command]).must_fail(&["cannot connect", user, database, part]);
+            assert!(!answer.err.contains(password), "{answer:?}");
+        }
+        let check = ask(&url, &["check"]).must(2, &["fail", part]);
+        assert!(!format!("{check:?}").contains(password), "{check:?}");
+    }
+    let unknown_host = "postgres://app:wr0ng@no-such-host.invalid/postgres";
+    let answer = ask(unknown_host, &["plan"]).must_fail(&["cannot connect", "no-such-host.invalid"]);
+    assert!(!answer.err.contains("wr0ng"), "{answer:?}");
+
+    // It may connect, and has no right to make anything.
+    let url = format!("postgres://app:right@127.0.0.1:{port}/postgres");
+    ask(&url, &["init"]).must_fail(&["42501"]);
+}
+
+#[test]
+fn a_configuration_that_is_refused_is_told_line_by_line() {
+    let folder = Folder::new();
+    let file = config_file(
+        folder.path(),
+        "[schedule]\ncron = 'x'\n[[inbox]]\ntable = 'a'\nretention = '90'",
+    );
+    let file = file.to_str().unwrap();
+    for command in COMMANDS {
+        let answer = ask("postgres://h/d", &["--config", file, command]);
+        let (code, told) = if command == "check" {
+            (2, &answer.out)
+        } else {
+            (1, &answer.err)
+        };
+        assert_eq!(answer.code, Some(code), "{answer:?}");
+        assert!(
+            told.contains("schedule.cron") && told.contains("inbox.0.retention"),
+            "{answer:?}"
+        );
+    }
+    Answer::of(inboxd(&["plan"]).env("INBOXD_CONFIG", "/nonexistent.toml")).must_fail(&["/nonexistent.toml"]);
+    Answer::of(inboxd(&["plan"]).env("INBOXD_RETENTION", "7d")).must_fail(&["retention"]);
+}
+
+#[tokio::test]
+async fn a_table_that_is_no_inbox_is_refused_and_left_as_it_is() {
+    let database = server::database().await;
+    sql(&mut database.connect().await, "create table public.inbox (note text)").await;
+    ask(&database.url, &["init"]).must_fail(&["public.inbox", "cannot be an inbox"]);
+    let columns: Vec<String> =
+        sqlx::query_scalar("select attname::text from pg_attribute where attrelid = 'inbox'::regclass and attnum > 0")
+            .fetch_all(&mut database.connect().await)
+            .await
+            .unwrap();
+    assert_eq!(columns, ["note"]);
+}
+
+#[test]
+fn the_help_says_what_each_command_does_and_what_exit_codes_mean() {
+    let help = Answer::of(&mut inboxd(&["--help"])).must(
+        0,
+        &[
+            "Exit codes: 0",
+            "1 it could not be done",
+            "2 wrong arguments",
+            "3 (`run`)",
+            "4 (`run`)",
+        ],
+    );
+    for (command, parts) in [
+        ("serve", ["Run the service", "--embedded", "--state-dir"]),
+        ("init", ["control schema", "claim functions", "harmless"]),
+        ("plan", ["what a run would do", "locks", "Changes nothing"]),
+        ("run", ["one pass", "missing", "--confirm-clock"]),
+        ("status", ["inboxes", "partitions", "last run"]),
+        ("check", ["exits 0", "1 on a warning", "2 when"]),
+    ] {
+        assert!(help.out.contains(&format!("  {command} ")), "{help:?}");
+        let readme = include_str!("../../README.md");
+        assert!(
+            readme.contains(&format!("| `inboxd {command}` |")),
+            "{command} is not in the README"
+        );
+        let answer = Answer::of(&mut inboxd(&[command, "--help"])).must(0, &["--config", "--json"]);
+        // The text is wrapped to the width of the terminal.
+        let words = answer.out.split_whitespace().collect::<Vec<_>>().join(" ");
+        for part in parts {
+            assert!(words.contains(part), "{part:?} is not in {answer:?}");
+        }
+    }
+}
+
+#[test]
+fn wrong_arguments_exit_with_2() {
+    for arguments in [
+        &[][..],
+        &["sevre"],
+        &["plan", "--jsno"],
+        &["serve", "--state-dir", "/tmp/x"],
+        &["serve", "--postgres-port", "5432"],
+        &["serve", "--embedded", "--postgres-port", "0"],
+        &["serve", "--embedded", "--postgres-port", "99999"],
+    ] {
+        let answer = Answer::of(&mut inboxd(arguments)).must(2, &[]);
+        assert!(answer.err.contains("--help"), "{arguments:?}: {answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn variables_that_others_set_are_no_hindrance() {
+    let url = server::database().await.url;
+    // Not text: no program but ours may care, and ours must not fall over it.
+    let mut command = inboxd(&["init"]);
+    command
+        .env("DATABASE_URL", &url)
+        .env("NOT_TEXT", OsStr::from_bytes(b"\xff"));
+    Answer::of(&mut command).must(0, &["table made"]);
+    for (value, is_json) in [("1", true), ("true", true), ("0", false), ("", false)] {
+        let mut command = inboxd(&["plan"]);
+        command.env("DATABASE_URL", &url).env("INBOXD_JSON", value);
+        let answer = Answer::of(&mut command).must(0, &[]);
+        assert_eq!(answer.out.starts_with('['), is_json, "{value}: {answer:?}");
+    }
+    // The folder of a private cluster may be set for all commands.
+    let mut command = inboxd(&["plan"]);
+    Answer::of(command.env("DATABASE_URL", &url).env("INBOXD_STATE_DIR", "/tmp/x")).must(0, &[]);
+}
+
+#[tokio::test]
+async fn a_reader_that_has_gone_is_no_error() {
+    let url = server::database().await.url;
+    ask(&url, &["init"]).must(0, &[]);
+    let mut child = inboxd(&["plan"])
+        .env("DATABASE_URL", &url)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(output.stderr.is_empty(), "{output:?}");
+}
+
+#[tokio::test]
+async fn s8_eight_inits_at_once_make_one_inbox() {
+    let url = server::database().await.url;
+    let children: Vec<_> = (0..8)
+        .map(|_| {
+            inboxd(&["init", "--json"])
+                .env("DATABASE_URL", &url)
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap()
+        })
+        .collect();
+    let mut made = 0;
+    for child in children {
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        made += usize::from(report["inboxes"][0]["table_made"] == true);
+    }
+    assert_eq!(made, 1);
+    ask(&url, &["run"]).must(0, &["8 of 8 steps done"]);
+}
