@@ -1,6 +1,8 @@
 //! Behaviour tests against real servers: one binary, so that they share one PostgreSQL.
 
 #[cfg(test)]
+mod claim;
+#[cfg(test)]
 mod embedded;
 #[cfg(test)]
 mod init;
@@ -8,6 +10,8 @@ mod init;
 mod killed;
 #[cfg(test)]
 mod life;
+#[cfg(test)]
+mod midnight;
 #[cfg(test)]
 mod pass;
 #[cfg(test)]

@@ -1,0 +1,1 @@
+//! The claim functions, on the shared server.
