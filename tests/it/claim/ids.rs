@@ -1,0 +1,153 @@
+//! Which ids and which times an inbox takes.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use sqlx::{AssertSqlSafe, PgConnection};
+use uuid::Uuid;
+
+use super::{TABLES, both_routings, new_id};
+use crate::support::{
+    claims::{Claim, batch},
+    clock::ClockServer,
+    inbox::{Deployment, claim, random_id, sqlstate, v7_at, v7_spec},
+};
+
+async fn count(connection: &mut PgConnection, table: &str) -> i64 {
+    sqlx::query_scalar(AssertSqlSafe(format!("select count(*) from {table}")))
+        .fetch_one(connection)
+        .await
+        .unwrap()
+}
+
+#[tokio::test]
+async fn c16_an_empty_or_nil_id_is_refused_and_nothing_claimed() {
+    let deployment = both_routings().await;
+    let mut connection = deployment.database.connect().await;
+    for table in TABLES {
+        for id in [None, Some(Uuid::nil())] {
+            let claim = Claim {
+                table,
+                id,
+                ..Claim::default()
+            };
+            assert_eq!(
+                claim.on(&mut connection).await.unwrap(),
+                ("invalid".to_owned(), None),
+                "{table}"
+            );
+            assert_eq!(
+                claim.clone().waiting("0").outcome(&mut connection).await,
+                "invalid",
+                "{table}"
+            );
+            let error = claim.fresh(&mut connection).await.unwrap_err();
+            assert_eq!(sqlstate(&error), "IX003", "{table}");
+        }
+        assert_eq!(count(&mut connection, table).await, 0);
+    }
+}
+
+#[tokio::test]
+async fn ids_that_are_no_uuid_v7_are_refused_where_the_id_is_the_day() {
+    let deployment = both_routings().await;
+    let mut connection = deployment.database.connect().await;
+    let good = *new_id().as_bytes();
+    let mut refused = vec![random_id(), Uuid::max()];
+    for version in (0..16_u8).filter(|version| *version != 7) {
+        let mut bytes = good;
+        bytes[6] = (bytes[6] & 0x0f) | (version << 4);
+        refused.push(Uuid::from_bytes(bytes));
+    }
+    for variant in [0x00, 0x40, 0xc0, 0xe0] {
+        let mut bytes = good;
+        bytes[8] = (bytes[8] & 0x1f) | variant;
+        refused.push(Uuid::from_bytes(bytes));
+    }
+    for id in &refused {
+        assert_eq!(
+            Claim::of("by_id", *id).outcome(&mut connection).await,
+            "invalid",
+            "{id}"
+        );
+        assert_eq!(
+            sqlstate(&claim(&mut connection, "by_id", *id).await.unwrap_err()),
+            "IX003",
+            "{id}"
+        );
+        assert_eq!(
+            Claim::of("by_time", *id).outcome(&mut connection).await,
+            "fresh",
+            "{id}"
+        );
+        assert_eq!(
+            Claim::of("by_time", *id).outcome(&mut connection).await,
+            "duplicate",
+            "{id}"
+        );
+    }
+    let ids: Vec<Option<Uuid>> = refused.iter().copied().map(Some).collect();
+    let outcomes = batch(&mut connection, "by_id", &ids, None).await.unwrap();
+    assert!(outcomes.iter().all(|outcome| outcome == "invalid"));
+    // Every value of the free bits, at both ends.
+    for free in [0x00, 0xff] {
+        let mut bytes = good;
+        bytes[6] = 0x70 | (free & 0x0f);
+        bytes[8] = 0x80 | (free & 0x3f);
+        for byte in [7, 9, 10, 11, 12, 13, 14, 15] {
+            bytes[byte] = free;
+        }
+        assert_eq!(
+            Claim::of("by_id", Uuid::from_bytes(bytes))
+                .outcome(&mut connection)
+                .await,
+            "fresh"
+        );
+    }
+}
+
+#[tokio::test]
+async fn the_horizon_of_message_id_routing_is_exact_to_the_millisecond() {
+    let server = ClockServer::start(&[]).await;
+    server.set_to("2028-02-28T12:00:00Z".parse().unwrap());
+    let deployment = Deployment::new(server.database().await, server.clock(), vec![v7_spec("public.by_id")]);
+    deployment.init().await.unwrap();
+    deployment.done().await;
+    let mut connection = deployment.database.connect().await;
+    let millisecond = TimeDelta::milliseconds(1);
+    // Seven days of retention and seven ahead, with a 29 February between them.
+    let oldest: DateTime<Utc> = "2028-02-21T00:00:00Z".parse().unwrap();
+    let newest: DateTime<Utc> = "2028-03-07T00:00:00Z".parse().unwrap();
+    for (instant, expected, state) in [
+        (oldest, "fresh", ""),
+        (oldest - millisecond, "too_old", "IX001"),
+        (newest - millisecond, "fresh", ""),
+        (newest, "too_new", "IX002"),
+        (DateTime::UNIX_EPOCH, "too_old", "IX001"),
+        (
+            DateTime::from_timestamp_millis((1 << 48) - 1).unwrap(),
+            "too_new",
+            "IX002",
+        ),
+    ] {
+        let message = Claim::of("by_id", v7_at(instant));
+        let (outcome, at) = message.on(&mut connection).await.unwrap();
+        assert_eq!(outcome, expected, "{instant}");
+        assert_eq!(at.is_some(), expected == "fresh", "{instant}");
+        let outcomes = batch(&mut connection, "by_id", &[Some(v7_at(instant))], Some("0"))
+            .await
+            .unwrap();
+        assert_eq!(outcomes, [expected], "{instant}");
+        match message.fresh(&mut connection).await {
+            Ok(fresh) => assert!(!fresh && state.is_empty(), "{instant}"),
+            Err(error) => assert_eq!(sqlstate(&error), state, "{instant}"),
+        }
+    }
+    // A day later the edge has moved by a day.
+    server.step(TimeDelta::days(1));
+    deployment.done().await;
+    for (instant, expected) in [(oldest, "too_old"), (newest, "fresh")] {
+        assert_eq!(
+            Claim::of("by_id", v7_at(instant)).outcome(&mut connection).await,
+            expected
+        );
+    }
+}
