@@ -61,7 +61,11 @@ begin
     created := null;
   end if;
   oldest := {{oldest}};
-  since := coalesce(greatest(oldest, date_trunc('day', created - interval {{producer_clock_tolerance}}, 'UTC')), oldest);
+  -- The epoch stands for an unknown time, and for one so early that the subtraction would leave the range of a timestamp
+  -- (22008 for '4714-11-24 BC'): a producer may send any, and no message is older.
+  since := greatest(oldest, date_trunc(
+    'day', greatest(created, timestamptz 'epoch') - interval {{producer_clock_tolerance}}, 'UTC'
+  ));
 
   if since < day_start then
     execute {{look_back}} into first_at, writer using id, since, day_start, msg_consumer;

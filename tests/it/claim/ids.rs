@@ -151,3 +151,41 @@ async fn the_horizon_of_message_id_routing_is_exact_to_the_millisecond() {
         );
     }
 }
+
+#[tokio::test]
+async fn any_creation_time_that_a_producer_sends_is_taken() {
+    let deployment = both_routings().await;
+    let mut connection = deployment.database.connect().await;
+    for created_at in [
+        "infinity",
+        "-infinity",
+        "4714-11-24 00:00:00+00 BC",
+        "294276-12-31 23:59:59.999999+00",
+        "1970-01-01 00:00:00+00",
+    ] {
+        for (table, id) in [
+            ("by_time", random_id()),
+            ("by_time", new_id()),
+            ("by_time", "ffffffff-ffff-7fff-bfff-ffffffffffff".parse().unwrap()),
+            ("by_time", "00000000-0000-7000-8000-000000000000".parse().unwrap()),
+            ("by_id", new_id()),
+        ] {
+            let call = format!("select outcome from {table}_try_claim($1, 'orders', '{created_at}', null, null)");
+            let first: Result<String, sqlx::Error> = sqlx::query_scalar(AssertSqlSafe(call.clone()))
+                .bind(id)
+                .fetch_one(&mut connection)
+                .await;
+            let first = first.unwrap_or_else(|error| panic!("{created_at}: {error}"));
+            assert!(
+                ["fresh", "duplicate"].contains(&first.as_str()),
+                "{created_at}: {first}"
+            );
+            let again: String = sqlx::query_scalar(AssertSqlSafe(call))
+                .bind(id)
+                .fetch_one(&mut connection)
+                .await
+                .unwrap();
+            assert_eq!(again, "duplicate", "{created_at}");
+        }
+    }
+}
