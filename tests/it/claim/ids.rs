@@ -8,7 +8,7 @@ use super::{TABLES, both_routings, new_id};
 use crate::support::{
     claims::{Claim, batch},
     clock::ClockServer,
-    inbox::{Deployment, claim, random_id, sqlstate, v7_at, v7_spec},
+    inbox::{Deployment, claim, random_id, spec, sqlstate, v7_at, v7_spec},
 };
 
 async fn count(connection: &mut PgConnection, table: &str) -> i64 {
@@ -187,5 +187,27 @@ async fn any_creation_time_that_a_producer_sends_is_taken() {
                 .unwrap();
             assert_eq!(again, "duplicate", "{created_at}");
         }
+    }
+}
+
+#[tokio::test]
+async fn a_repeated_claim_is_repeated_also_when_the_clock_stepped_back_in_its_transaction() {
+    let server = ClockServer::start(&[]).await;
+    server.set_to("2027-06-16T12:00:00Z".parse().unwrap());
+    let specs = vec![spec("public.by_time"), v7_spec("public.by_id")];
+    let deployment = Deployment::new(server.database().await, server.clock(), specs);
+    deployment.init().await.unwrap();
+    deployment.done().await;
+    server.step(TimeDelta::days(3));
+    let mut connection = deployment.database.connect().await;
+    for table in TABLES {
+        sqlx::query("begin").execute(&mut connection).await.unwrap();
+        sqlx::query("select now()").execute(&mut connection).await.unwrap();
+        server.step(TimeDelta::days(-2));
+        let message = Claim::of(table, v7_at(server.now()));
+        assert_eq!(message.outcome(&mut connection).await, "fresh", "{table}");
+        assert_eq!(message.outcome(&mut connection).await, "repeated", "{table}");
+        sqlx::query("commit").execute(&mut connection).await.unwrap();
+        server.step(TimeDelta::days(2));
     }
 }
