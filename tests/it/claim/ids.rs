@@ -211,3 +211,40 @@ async fn a_repeated_claim_is_repeated_also_when_the_clock_stepped_back_in_its_tr
         server.step(TimeDelta::days(2));
     }
 }
+
+#[tokio::test]
+async fn waits_of_any_length_are_taken_and_a_negative_one_is_refused() {
+    let deployment = both_routings().await;
+    let mut connection = deployment.database.connect().await;
+    for table in TABLES {
+        for wait in ["0", "1 microsecond", "0.4 milliseconds", "178000000 years", "1 mon"] {
+            let claim = Claim {
+                wait: Some(wait),
+                ..Claim::of(table, new_id())
+            };
+            assert_eq!(claim.outcome(&mut connection).await, "fresh", "{wait}");
+            assert_eq!(
+                batch(&mut connection, table, &[Some(new_id())], Some(wait))
+                    .await
+                    .unwrap(),
+                ["fresh"],
+                "{wait}"
+            );
+        }
+        for wait in ["-1 microsecond", "-178000000 years"] {
+            let claim = Claim {
+                wait: Some(wait),
+                ..Claim::of(table, new_id())
+            };
+            assert_eq!(
+                sqlstate(&claim.on(&mut connection).await.unwrap_err()),
+                "22023",
+                "{wait}"
+            );
+            let refused = batch(&mut connection, table, &[Some(new_id())], Some(wait))
+                .await
+                .unwrap_err();
+            assert_eq!(sqlstate(&refused), "22023", "{wait}");
+        }
+    }
+}
