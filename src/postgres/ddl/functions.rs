@@ -10,9 +10,10 @@ use crate::{
 };
 
 /// In the order of creation: a body may only call what stands before it.
-const FUNCTIONS: [Function; 6] = [
+const FUNCTIONS: [Function; 7] = [
     Function::Inner,
     Function::Wait,
+    Function::BatchWait,
     Function::Claim,
     Function::TryClaim,
     Function::ClaimBatch,
@@ -24,7 +25,7 @@ fn arguments(function: Function) -> &'static str {
     match function {
         Function::Inner | Function::Claim => "uuid, text, timestamptz, text",
         Function::Wait | Function::TryClaim => "uuid, text, timestamptz, text, interval",
-        Function::ClaimBatch => "uuid[], text[], timestamptz[], text, interval",
+        Function::BatchWait | Function::ClaimBatch => "uuid[], text[], timestamptz[], text, interval",
         Function::Forget => "uuid, text, text",
     }
 }
@@ -34,6 +35,7 @@ fn template(function: Function, routing: Routing) -> &'static str {
         (Function::Inner, Routing::ProcessedAt) => include_str!("../../../sql/claim/inner_processed_at.sql"),
         (Function::Inner, Routing::MessageId) => include_str!("../../../sql/claim/inner_message_id.sql"),
         (Function::Wait, _) => include_str!("../../../sql/claim/wait.sql"),
+        (Function::BatchWait, _) => include_str!("../../../sql/claim/batch_wait.sql"),
         (Function::Claim, _) => include_str!("../../../sql/claim/claim.sql"),
         (Function::TryClaim, _) => include_str!("../../../sql/claim/try_claim.sql"),
         (Function::ClaimBatch, _) => include_str!("../../../sql/claim/claim_batch.sql"),
@@ -156,6 +158,11 @@ fn values(spec: &InboxSpec, constants: &ClaimConstants) -> Result<Vec<(&'static 
     let mut values = vec![
         ("inner", qualified(spec, Function::Inner)?),
         ("bounded", qualified(spec, Function::Wait)?),
+        ("bounded_batch", qualified(spec, Function::BatchWait)?),
+        (
+            "longest_refused",
+            Sql::fixed(include_str!("../../../sql/claim/longest_refused.sql")),
+        ),
         ("inbox_id", Sql::literal(&constants.inbox.to_string())),
         ("consumer_check", consumer_check),
         ("consumer_column", if_many(", consumer")),

@@ -1,6 +1,8 @@
 //! The batch: outcomes in the order of the input, all of it or nothing.
 
-use sqlx::{AssertSqlSafe, Connection};
+use std::time::Instant;
+
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use uuid::Uuid;
 
 use super::{TABLES, both_routings, new_id};
@@ -161,6 +163,69 @@ async fn arrays_of_different_length_are_refused_and_an_empty_batch_is_nothing() 
             .await
             .unwrap();
         assert_eq!(outcome, "fresh");
+    }
+}
+
+async fn subtransactions_of(connection: &mut PgConnection, table: &str) -> i64 {
+    sqlx::query_scalar(AssertSqlSafe(format!("select count(distinct xmin::text) from {table}")))
+        .fetch_one(connection)
+        .await
+        .unwrap()
+}
+
+#[tokio::test]
+async fn a_bounded_batch_costs_one_subtransaction_and_one_more_for_each_id_in_flight() {
+    let deployment = both_routings().await;
+    let (mut connection, mut holder) = (deployment.database.connect().await, deployment.database.connect().await);
+    for table in TABLES {
+        let ids: Vec<Option<Uuid>> = (0..300).map(|_| Some(new_id())).collect();
+        let mut work = connection.begin().await.unwrap();
+        let outcomes = batch(&mut work, table, &ids, Some("1 second")).await.unwrap();
+        assert_eq!(outcomes, ["fresh"; 300]);
+        assert_eq!(subtransactions_of(&mut work, table).await, 1, "{table}");
+        work.rollback().await.unwrap();
+
+        let mut holding = holder.begin().await.unwrap();
+        for place in [50, 150, 250] {
+            assert!(claim(&mut holding, table, ids[place].unwrap()).await.unwrap());
+        }
+        let mut work = connection.begin().await.unwrap();
+        let outcomes = batch(&mut work, table, &ids, Some("0")).await.unwrap();
+        for (place, outcome) in outcomes.iter().enumerate() {
+            let expected = if [50, 150, 250].contains(&place) {
+                "in_flight"
+            } else {
+                "fresh"
+            };
+            assert_eq!(outcome, expected, "{table}, place {place}");
+        }
+        assert!(subtransactions_of(&mut work, table).await <= 4, "{table}");
+        // What the batch was told is also what it holds.
+        let again = batch(&mut work, table, &ids, Some("0")).await.unwrap();
+        assert_eq!(
+            again.iter().filter(|outcome| *outcome == "repeated").count(),
+            297,
+            "{table}"
+        );
+        work.rollback().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_bounded_batch_waits_no_longer_in_all_than_it_was_allowed() {
+    let deployment = both_routings().await;
+    let (mut connection, mut holder) = (deployment.database.connect().await, deployment.database.connect().await);
+    for table in TABLES {
+        let ids: Vec<Option<Uuid>> = (0..40).map(|_| Some(new_id())).collect();
+        let mut holding = holder.begin().await.unwrap();
+        assert_eq!(batch(&mut holding, table, &ids, None).await.unwrap(), ["fresh"; 40]);
+        let begin = Instant::now();
+        let outcomes = batch(&mut connection, table, &ids, Some("300 milliseconds"))
+            .await
+            .unwrap();
+        assert_eq!(outcomes, ["in_flight"; 40]);
+        // Forty waits of their own would be twelve seconds.
+        assert!(begin.elapsed().as_secs() < 6, "{table}: {:?}", begin.elapsed());
     }
 }
 
