@@ -210,3 +210,40 @@ async fn the_functions_belong_to_the_inboxs_owner_and_pin_their_search_path() {
         assert_eq!(pinned, !inner, "{name}");
     }
 }
+
+#[tokio::test]
+async fn row_security_that_would_hide_claims_fails_loudly_and_any_other_has_no_influence() {
+    let roles = with_roles().await;
+    let mut connection = roles.deployment.database.connect().await;
+    for table in TABLES {
+        let message = Claim::of(table, new_id());
+        assert_eq!(message.outcome(&mut connection).await, "fresh");
+        sql(
+            &mut connection,
+            format!("alter table {table} enable row level security"),
+        )
+        .await;
+        assert_eq!(
+            message.outcome(&mut connection).await,
+            "duplicate",
+            "{table}: the owner is exempt"
+        );
+        assert!(Claim::of(table, new_id()).fresh(&mut connection).await.unwrap());
+        sql(
+            &mut connection,
+            format!(
+                "alter table {table} force row level security;
+                 create policy hides on {table} using (false) with check (true)"
+            ),
+        )
+        .await;
+        for wait in [None, Some("1 second")] {
+            let claim = Claim {
+                wait,
+                ..message.clone()
+            };
+            let error = claim.on(&mut connection).await.unwrap_err();
+            assert_eq!(sqlstate(&error), "42501", "{table}: {error}");
+        }
+    }
+}
