@@ -2,10 +2,13 @@
 
 use sqlx::PgConnection;
 
-use super::{Sql, derive, execute, key_columns, template::render};
+use super::{Sql, derive, execute, key_columns, refused, template::render};
 use crate::{
     claim::ClaimConstants,
-    postgres::error::{DbError, ErrorKind},
+    postgres::{
+        catalog,
+        error::{DbError, ErrorKind},
+    },
     pure::{Consumers, Day, Derived, Function, Ident, InboxSpec, Retention, Routing},
 };
 
@@ -72,12 +75,28 @@ pub async fn install_functions(
 ) -> Result<(), DbError> {
     let values = values(spec, constants)?;
     for function in FUNCTIONS {
+        let signature = signature(spec, function)?;
+        let was_ours = catalog::function(connection, signature.as_str())
+            .await?
+            .is_some_and(|(found, _)| found == owner.as_str());
         let mut values = values.clone();
         values.push(("function", qualified(spec, function)?));
         execute(connection, template(function, spec.policy.routing), &values).await?;
-        let on_it = [("function", signature(spec, function)?), ("role", Sql::ident(owner))];
-        execute(connection, include_str!("../../../sql/ddl/own_function.sql"), &on_it).await?;
-        execute(connection, include_str!("../../../sql/ddl/revoke_execute.sql"), &on_it).await?;
+        let on_it = |role| [("function", signature.clone()), ("role", role)];
+        execute(
+            connection,
+            include_str!("../../../sql/ddl/own_function.sql"),
+            &on_it(Sql::ident(owner)),
+        )
+        .await?;
+        let mut strangers = vec![Sql::fixed("public")];
+        if !was_ours {
+            strangers.extend(strangers_of(connection, &signature).await?);
+        }
+        for role in strangers {
+            let revoke = include_str!("../../../sql/ddl/revoke_execute.sql");
+            execute(connection, revoke, &on_it(role)).await?;
+        }
     }
     let comment = constants
         .to_comment()
@@ -92,6 +111,17 @@ pub async fn install_functions(
         &values,
     )
     .await
+}
+
+/// Who else may execute a function that has just become ours: by default privileges, or because somebody had made one of
+/// that name before and a replaced function keeps its grants. Later grants are the operator's, and stay.
+async fn strangers_of(connection: &mut PgConnection, signature: &Sql) -> Result<Vec<Sql>, DbError> {
+    let found = catalog::function(connection, signature.as_str()).await?;
+    let (_, grantees) = found.unwrap_or_default();
+    grantees
+        .into_iter()
+        .map(|name| Ident::new(name).map(|name| Sql::ident(&name)).map_err(refused))
+        .collect()
 }
 
 /// Everything that the templates name, but for the function itself.

@@ -247,3 +247,55 @@ async fn row_security_that_would_hide_claims_fails_loudly_and_any_other_has_no_i
         }
     }
 }
+
+#[tokio::test]
+async fn c33_neither_default_privileges_nor_a_function_made_before_give_a_stranger_rights() {
+    let database = crate::support::server::database().await;
+    let mut admin = database.connect().await;
+    let [owner, squatter, stranger] = ["owner", "squatter", "stranger"].map(|role| format!("{}_{role}", database.name));
+    for role in [&owner, &squatter, &stranger] {
+        sql(&mut admin, format!("create role {role}")).await;
+    }
+    sql(
+        &mut admin,
+        format!(
+            "grant create on schema public to {owner}, {squatter};
+             alter default privileges in schema public grant execute on functions to {stranger};
+             set role {squatter};
+             create function public.inbox_forget(message_id uuid, consumer text default null, reason text default null)
+               returns boolean language sql as 'select true';
+             grant execute on function public.inbox_forget to {stranger} with grant option;
+             reset role"
+        ),
+    )
+    .await;
+    let mut inbox = spec("public.inbox");
+    inbox.owner = Some(Ident::new(owner.as_str()).unwrap());
+    let deployment = Deployment::new(database, inboxd::clock::Clock::system(), vec![inbox]);
+    deployment.init().await.unwrap();
+    let executable = "select proc.proname::text from pg_proc as proc
+         where proc.pronamespace = 'public'::regnamespace and has_function_privilege($1, proc.oid, 'execute')";
+    for role in [&squatter, &stranger] {
+        let by_it: Vec<String> = sqlx::query_scalar(executable)
+            .bind(role)
+            .fetch_all(&mut admin)
+            .await
+            .unwrap();
+        assert_eq!(by_it, Vec::<String>::new(), "{role}");
+    }
+    // What an operator grants later survives an upgrade.
+    sql(
+        &mut admin,
+        format!("grant execute on function public.inbox_claim to {stranger}"),
+    )
+    .await;
+    let mut upgraded = deployment.clone();
+    upgraded.specs[0].claim.max_batch = 10;
+    assert!(upgraded.init().await.unwrap().inboxes[0].functions_made);
+    let by_it: Vec<String> = sqlx::query_scalar(executable)
+        .bind(&stranger)
+        .fetch_all(&mut admin)
+        .await
+        .unwrap();
+    assert_eq!(by_it, ["inbox_claim"]);
+}
