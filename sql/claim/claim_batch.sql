@@ -11,11 +11,13 @@ set search_path = pg_catalog, pg_temp
 as {{quote}}
 declare
   items int := coalesce(cardinality(message_ids), 0);
-  item record;
+  ids uuid[];
+  sorted_topics text[];
+  sorted_created_ats timestamptz[];
+  places int[];
   claimed record;
-  previous_id uuid;
-  outcomes text[] := array_fill(null::text, array[items]);
-  firsts timestamptz[] := array_fill(null::timestamptz, array[items]);
+  outcomes text[];
+  firsts timestamptz[];
 begin
   if items > {{max_batch}} then
     raise exception using
@@ -30,29 +32,34 @@ begin
         || items || ', ' || coalesce(cardinality(topics), 0) || ' and ' || coalesce(cardinality(created_ats)::text, 'NULL'),
       hint = 'created_ats may be NULL as a whole, or hold a NULL where the time is not known.';
   end if;
-  for item in
-    select given.place, given.id, given.topic, given.created
-    from unnest(message_ids, topics, created_ats) with ordinality as given (id, topic, created, place)
-    order by {{batch_order}}, given.id, given.place
-  loop
-    if item.id = previous_id then
-      -- It stands earlier in this batch: whatever became of that one holds for this one too.
-      outcome := case claimed.outcome when 'fresh' then 'repeated' else claimed.outcome end;
-    else
-      if wait is null then
-        claimed := {{inner}}(item.id, item.topic, item.created, consumer);
+  select
+    array_agg(given.id order by {{batch_order}}, given.id, given.place),
+    array_agg(given.topic order by {{batch_order}}, given.id, given.place),
+    array_agg(given.created order by {{batch_order}}, given.id, given.place),
+    array_agg(given.place::int order by {{batch_order}}, given.id, given.place)
+  into ids, sorted_topics, sorted_created_ats, places
+  from unnest(message_ids, topics, created_ats) with ordinality as given (id, topic, created, place);
+
+  if wait is null then
+    for n in 1..items loop
+      if ids[n] = ids[n - 1] then
+        -- It stands earlier in this batch: whatever became of that one holds for this one too.
+        outcomes[n] := case outcomes[n - 1] when 'fresh' then 'repeated' else outcomes[n - 1] end;
+        firsts[n] := firsts[n - 1];
       else
-        claimed := {{bounded}}(item.id, item.topic, item.created, consumer, wait);
+        claimed := {{inner}}(ids[n], sorted_topics[n], sorted_created_ats[n], consumer);
+        outcomes[n] := claimed.outcome;
+        firsts[n] := claimed.first_at;
       end if;
-      outcome := claimed.outcome;
-    end if;
-    previous_id := item.id;
-    outcomes[item.place] := outcome;
-    firsts[item.place] := claimed.first_at;
-  end loop;
+    end loop;
+  elsif items > 0 then
+    claimed := {{bounded_batch}}(ids, sorted_topics, sorted_created_ats, consumer, wait);
+    outcomes := claimed.outcomes;
+    firsts := claimed.firsts;
+  end if;
   return query
-    select given.place::int, given.outcome, given.first_at
-    from unnest(outcomes, firsts) with ordinality as given (outcome, first_at, place)
+    select given.place, given.outcome, given.first_at
+    from unnest(places, outcomes, firsts) as given (place, outcome, first_at)
     order by given.place;
 end
 {{quote}}

@@ -43,6 +43,14 @@ begin
         || upper(current_setting('transaction_isolation')),
       hint = 'Begin the transaction with ISOLATION LEVEL READ COMMITTED, or use an inbox with message_id routing.';
   end if;
+  if row_security_active({{inbox_literal}}::regclass::oid) then
+    -- A policy would hide rows from the look-back, and the insert by leaf name would not notice: a double in silence.
+    raise exception using
+      errcode = 'insufficient_privilege',
+      message = 'row security of inbox ' || {{inbox_literal}} || ' applies to ' || current_user
+        || ', whose claims would not see every row',
+      hint = 'Do not force row security on the inbox, and let its functions belong to the owner of the table.';
+  end if;
 
   perform pg_advisory_xact_lock({{lock_key}});
 
@@ -61,7 +69,11 @@ begin
     created := null;
   end if;
   oldest := {{oldest}};
-  since := coalesce(greatest(oldest, date_trunc('day', created - interval {{producer_clock_tolerance}}, 'UTC')), oldest);
+  -- The epoch stands for an unknown time, and for one so early that the subtraction would leave the range of a timestamp
+  -- (22008 for '4714-11-24 BC'): a producer may send any, and no message is older.
+  since := greatest(oldest, date_trunc(
+    'day', greatest(created, timestamptz 'epoch') - interval {{producer_clock_tolerance}}, 'UTC'
+  ));
 
   if since < day_start then
     execute {{look_back}} into first_at, writer using id, since, day_start, msg_consumer;

@@ -11,16 +11,11 @@ set lock_timeout = 0
 as {{quote}}
 declare
   claimed record;
-  longest_ms numeric := ceil(extract(epoch from longest) * 1000);
+  longest_ms numeric := extract(epoch from longest) * 1000;
 begin
-  if longest_ms < 0 then
-    raise exception using
-      errcode = 'invalid_parameter_value',
-      message = 'wait must not be negative, it is ' || longest,
-      hint = 'Use interval ''0'' to not wait at all, or null to wait without bound.';
-  end if;
+{{longest_refused}}
   -- 0 would mean "no limit"; the upper end is the largest value PostgreSQL takes.
-  perform set_config('lock_timeout', least(greatest(longest_ms, 1), 2147483647)::text, true);
+  perform set_config('lock_timeout', least(greatest(ceil(longest_ms), 1), 2147483647)::text, true);
   begin
     claimed := {{inner}}(id, msg_topic, msg_created_at, msg_consumer);
     outcome := claimed.outcome;

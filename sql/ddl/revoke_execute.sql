@@ -1,2 +1,2 @@
--- inboxd: revoke execute on a claim function from everybody
-revoke all on function {{function}} from public
+-- inboxd: revoke execute on a claim function
+revoke all on function {{function}} from {{role}}

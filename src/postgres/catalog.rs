@@ -603,6 +603,18 @@ pub async fn unregistered_table(connection: &mut PgConnection, spec: &InboxSpec)
     }
 }
 
+/// The owner of a function, and the roles beside it and everybody that may execute it; none when there is no such function.
+pub(crate) async fn function(
+    connection: &mut PgConnection,
+    signature: &str,
+) -> Result<Option<(String, Vec<String>)>, DbError> {
+    sqlx::query_as(include_str!("../../sql/observe/function.sql"))
+        .bind(signature)
+        .fetch_optional(connection)
+        .await
+        .doing(|| format!("look at the function {signature}"))
+}
+
 /// The comment of an inbox's claim function; none when there is no such function.
 pub(crate) async fn claim_comment(connection: &mut PgConnection, spec: &InboxSpec) -> Result<Option<String>, DbError> {
     let comment: Option<Option<String>> = sqlx::query_scalar(include_str!("../../sql/observe/claim_comment.sql"))

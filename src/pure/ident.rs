@@ -151,6 +151,8 @@ pub enum Function {
     Inner,
     /// `<t>_claim_wait`: the inner claim under a lock timeout.
     Wait,
+    /// `<t>_batch_wait`: many inner claims under a lock timeout.
+    BatchWait,
 }
 
 impl Derived {
@@ -168,6 +170,7 @@ impl Derived {
                 Function::Forget => "_forget",
                 Function::Inner => "_claim_inner",
                 Function::Wait => "_claim_wait",
+                Function::BatchWait => "_batch_wait",
             }
             .to_owned(),
         }

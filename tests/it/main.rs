@@ -1,6 +1,8 @@
 //! Behaviour tests against real servers: one binary, so that they share one PostgreSQL.
 
 #[cfg(test)]
+mod claim;
+#[cfg(test)]
 mod cli;
 #[cfg(test)]
 mod embedded;
@@ -10,6 +12,8 @@ mod init;
 mod killed;
 #[cfg(test)]
 mod life;
+#[cfg(test)]
+mod midnight;
 #[cfg(test)]
 mod pass;
 #[cfg(test)]

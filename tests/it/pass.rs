@@ -96,12 +96,13 @@ async fn a_partition_has_the_inboxes_owner_privileges_key_storage_and_marker() {
     );
     let marker: Marker = comment.parse().unwrap();
     assert_eq!((marker.day, marker.detached_at), (day(&mut admin, 0).await, None));
-    let constraints: Vec<String> =
-        sqlx::query_scalar("select conname::text from pg_constraint where conrelid = $1::regclass and contype <> 'n' order by 1")
-            .bind(&name)
-            .fetch_all(&mut admin)
-            .await
-            .unwrap();
+    let constraints: Vec<String> = sqlx::query_scalar(
+        "select conname::text from pg_constraint where conrelid = $1::regclass and contype <> 'n' order by 1",
+    )
+    .bind(&name)
+    .fetch_all(&mut admin)
+    .await
+    .unwrap();
     assert_eq!(
         constraints,
         [format!("{name}_pkey")],

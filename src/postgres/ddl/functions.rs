@@ -2,17 +2,21 @@
 
 use sqlx::PgConnection;
 
-use super::{Sql, derive, execute, key_columns, template::render};
+use super::{Sql, derive, execute, key_columns, refused, template::render};
 use crate::{
     claim::ClaimConstants,
-    postgres::error::{DbError, ErrorKind},
+    postgres::{
+        catalog,
+        error::{DbError, ErrorKind},
+    },
     pure::{Consumers, Day, Derived, Function, Ident, InboxSpec, Retention, Routing},
 };
 
 /// In the order of creation: a body may only call what stands before it.
-const FUNCTIONS: [Function; 6] = [
+const FUNCTIONS: [Function; 7] = [
     Function::Inner,
     Function::Wait,
+    Function::BatchWait,
     Function::Claim,
     Function::TryClaim,
     Function::ClaimBatch,
@@ -24,7 +28,7 @@ fn arguments(function: Function) -> &'static str {
     match function {
         Function::Inner | Function::Claim => "uuid, text, timestamptz, text",
         Function::Wait | Function::TryClaim => "uuid, text, timestamptz, text, interval",
-        Function::ClaimBatch => "uuid[], text[], timestamptz[], text, interval",
+        Function::BatchWait | Function::ClaimBatch => "uuid[], text[], timestamptz[], text, interval",
         Function::Forget => "uuid, text, text",
     }
 }
@@ -34,6 +38,7 @@ fn template(function: Function, routing: Routing) -> &'static str {
         (Function::Inner, Routing::ProcessedAt) => include_str!("../../../sql/claim/inner_processed_at.sql"),
         (Function::Inner, Routing::MessageId) => include_str!("../../../sql/claim/inner_message_id.sql"),
         (Function::Wait, _) => include_str!("../../../sql/claim/wait.sql"),
+        (Function::BatchWait, _) => include_str!("../../../sql/claim/batch_wait.sql"),
         (Function::Claim, _) => include_str!("../../../sql/claim/claim.sql"),
         (Function::TryClaim, _) => include_str!("../../../sql/claim/try_claim.sql"),
         (Function::ClaimBatch, _) => include_str!("../../../sql/claim/claim_batch.sql"),
@@ -70,12 +75,28 @@ pub async fn install_functions(
 ) -> Result<(), DbError> {
     let values = values(spec, constants)?;
     for function in FUNCTIONS {
+        let signature = signature(spec, function)?;
+        let was_ours = catalog::function(connection, signature.as_str())
+            .await?
+            .is_some_and(|(found, _)| found == owner.as_str());
         let mut values = values.clone();
         values.push(("function", qualified(spec, function)?));
         execute(connection, template(function, spec.policy.routing), &values).await?;
-        let on_it = [("function", signature(spec, function)?), ("role", Sql::ident(owner))];
-        execute(connection, include_str!("../../../sql/ddl/own_function.sql"), &on_it).await?;
-        execute(connection, include_str!("../../../sql/ddl/revoke_execute.sql"), &on_it).await?;
+        let on_it = |role| [("function", signature.clone()), ("role", role)];
+        execute(
+            connection,
+            include_str!("../../../sql/ddl/own_function.sql"),
+            &on_it(Sql::ident(owner)),
+        )
+        .await?;
+        let mut strangers = vec![Sql::fixed("public")];
+        if !was_ours {
+            strangers.extend(strangers_of(connection, &signature).await?);
+        }
+        for role in strangers {
+            let revoke = include_str!("../../../sql/ddl/revoke_execute.sql");
+            execute(connection, revoke, &on_it(role)).await?;
+        }
     }
     let comment = constants
         .to_comment()
@@ -90,6 +111,17 @@ pub async fn install_functions(
         &values,
     )
     .await
+}
+
+/// Who else may execute a function that has just become ours: by default privileges, or because somebody had made one of
+/// that name before and a replaced function keeps its grants. Later grants are the operator's, and stay.
+async fn strangers_of(connection: &mut PgConnection, signature: &Sql) -> Result<Vec<Sql>, DbError> {
+    let found = catalog::function(connection, signature.as_str()).await?;
+    let (_, grantees) = found.unwrap_or_default();
+    grantees
+        .into_iter()
+        .map(|name| Ident::new(name).map(|name| Sql::ident(&name)).map_err(refused))
+        .collect()
 }
 
 /// Everything that the templates name, but for the function itself.
@@ -156,6 +188,11 @@ fn values(spec: &InboxSpec, constants: &ClaimConstants) -> Result<Vec<(&'static 
     let mut values = vec![
         ("inner", qualified(spec, Function::Inner)?),
         ("bounded", qualified(spec, Function::Wait)?),
+        ("bounded_batch", qualified(spec, Function::BatchWait)?),
+        (
+            "longest_refused",
+            Sql::fixed(include_str!("../../../sql/claim/longest_refused.sql")),
+        ),
         ("inbox_id", Sql::literal(&constants.inbox.to_string())),
         ("consumer_check", consumer_check),
         ("consumer_column", if_many(", consumer")),
