@@ -385,8 +385,10 @@ async fn s8_eight_inits_at_once_make_one_inbox() {
     let url = server::database().await.url;
     let children: Vec<_> = (0..8)
         .map(|_| {
+            // Each waits for the one before, on a machine that is busy with other tests.
             inboxd(&["init", "--json"])
                 .env("DATABASE_URL", &url)
+                .env("INBOXD_MAINTENANCE__LOCK_TIMEOUT", "30s")
                 .stdout(Stdio::piped())
                 .stderr(Stdio::piped())
                 .spawn()
