@@ -154,9 +154,13 @@ async fn a_claim_holds_as_few_relation_locks_as_its_look_back_has_days() {
             sql(&mut connection, "begin").await;
             assert_eq!(Claim::of(table, id).outcome(&mut connection).await, outcome);
             let locks = relation_locks(&mut connection, table).await;
-            shown.push((kind, table, outcome, locks.len()));
-            let ahead = locks.iter().filter(|lock| lock.as_str() > "inbox_2027_06_17").count();
-            assert_eq!(ahead, 0, "{kind} in {table}: no day ahead is locked: {locks:?}");
+            // PostgreSQL 18 also locks the parent's own key where it reads by it.
+            let counted = locks.iter().filter(|lock| !lock.starts_with("inbox_pkey")).count();
+            shown.push((kind, table, outcome, counted));
+            let ahead = locks
+                .iter()
+                .any(|lock| lock.starts_with("inbox_2027") && lock.as_str() > "inbox_2027_06_17");
+            assert!(!ahead, "{kind} in {table}: no day ahead is locked: {locks:?}");
             assert!(locks.iter().any(|lock| lock.starts_with(today)), "{locks:?}");
             sql(&mut connection, "commit").await;
         }
