@@ -7,6 +7,7 @@ use sqlx::PgConnection;
 
 use super::{
     before_drop,
+    pass::PassRequest,
     report::{StepOutcome, StepReport},
 };
 use crate::{
@@ -53,8 +54,9 @@ pub(super) async fn apply(
     spec: &InboxSpec,
     observed: &Observed,
     step: Step,
-    retries: Retries,
+    request: PassRequest<'_>,
 ) -> Result<StepReport, DbError> {
+    let retries = request.retries;
     let begun = Instant::now();
     let mut action = step.action;
     let mut attempts = 0;
@@ -83,7 +85,7 @@ pub(super) async fn apply(
             // A lost race: somebody made it meanwhile.
             break StepOutcome::Done;
         }
-        if !error.kind().is_retryable() || attempts >= retries.attempts {
+        if !error.kind().is_retryable() || attempts >= retries.attempts || (request.stop)() {
             break StepOutcome::Failed {
                 kind: error.kind(),
                 error: error.to_string(),

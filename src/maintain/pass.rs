@@ -274,7 +274,7 @@ async fn apply_plans(
                         attempts: 0,
                         duration_ms: 0,
                     },
-                    None => apply(connection, spec, observed, step.clone(), request.retries).await?,
+                    None => apply(connection, spec, observed, step.clone(), request).await?,
                 };
                 ordinal += 1;
                 record(connection, run_id, ordinal, observed, &report).await?;

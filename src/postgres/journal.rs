@@ -318,6 +318,10 @@ pub async fn last_run(connection: &mut PgConnection, deployment: &str) -> Result
 
 /// Keeps other inits out until the transaction ends.
 pub(crate) async fn lock_inboxes(connection: &mut PgConnection) -> Result<(), DbError> {
+    sqlx::query(include_str!("../../sql/journal/patience.sql"))
+        .execute(&mut *connection)
+        .await
+        .doing(|| "wait for another init".to_owned())?;
     sqlx::query(include_str!("../../sql/journal/lock_inboxes.sql"))
         .execute(connection)
         .await
