@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use chrono::{DateTime, SubsecRound, Utc};
+use chrono::{DateTime, SubsecRound, TimeDelta, Utc};
 use croner::{
     Cron,
     parser::{CronParser, Seconds},
@@ -51,6 +51,23 @@ impl Schedule {
     pub fn next(&self, after: DateTime<Utc>, count: usize) -> Vec<DateTime<Utc>> {
         // The parser would carry fractions of a second into every answer.
         self.cron.iter_after(after.trunc_subsecs(0)).take(count).collect()
+    }
+
+    /// The times after an instant and not after another.
+    pub fn between(&self, after: DateTime<Utc>, until: DateTime<Utc>) -> impl Iterator<Item = DateTime<Utc>> {
+        self.cron
+            .iter_after(after.trunc_subsecs(0))
+            .take_while(move |at| *at <= until)
+    }
+
+    /// The longest pause between some of its times in a row: how long a heartbeat must be good for.
+    #[must_use]
+    pub fn period(&self) -> TimeDelta {
+        let next = self.next(DateTime::UNIX_EPOCH, 8);
+        next.windows(2)
+            .map(|pair| pair[1] - pair[0])
+            .max()
+            .unwrap_or(TimeDelta::days(366))
     }
 }
 

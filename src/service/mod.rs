@@ -9,4 +9,4 @@ mod worker;
 
 pub use cron::{CronError, Schedule};
 pub use serve::{ServeError, Serving, serve};
-pub use status::{Check, InboxStatus, PartitionState, PartitionStatus, Status, read_status};
+pub use status::{Check, DatabaseStatus, InboxStatus, PartitionState, PartitionStatus, Status, read_status};

@@ -2,19 +2,22 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use sqlx::postgres::PgPoolOptions;
+use sqlx::{
+    PgPool,
+    postgres::{PgConnectOptions, PgPoolOptions},
+};
 use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_cron_scheduler::{Job, JobScheduler};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    config::{Config, Database},
+    config::Config,
     http,
-    worker::{Asker, Shared, Worker},
+    worker::{Asker, Heart, Shared, Worker},
 };
 use crate::{
     clock::Clock,
-    maintain::Trigger,
+    maintain::{Replica, Trigger},
     postgres::{Timeouts, session_options},
 };
 
@@ -48,21 +51,18 @@ pub enum ServeError {
 pub struct Serving {
     address: SocketAddr,
     shutdown: CancellationToken,
-    worker: JoinHandle<()>,
+    workers: Vec<JoinHandle<()>>,
     http: JoinHandle<()>,
     scheduler: JobScheduler,
 }
 
-/// Starts the service. The first pass begins at once; `/readyz` says when it has made the days that must exist.
+/// Starts the service: a worker for each database, the schedule that asks them, and HTTP. The first passes begin at once;
+/// `/readyz` says when they have made the days that must exist.
 ///
 /// # Errors
-/// When the address cannot be listened on. A database that is away is no error: it is tried until it is there.
-pub async fn serve(
-    config: Config,
-    database: Database,
-    clock: Clock,
-    shutdown: CancellationToken,
-) -> Result<Serving, ServeError> {
+/// When the address cannot be listened on. A database that is away is no error: it is tried until it is there, and the
+/// others go on.
+pub async fn serve(config: Config, clock: Clock, shutdown: CancellationToken) -> Result<Serving, ServeError> {
     let listen = config.listen;
     let listener = TcpListener::bind(listen).await.map_err(|source| ServeError::Listen {
         address: listen,
@@ -73,30 +73,36 @@ pub async fn serve(
         source,
     })?;
     let config = Arc::new(config);
-    let shared = Shared::default();
+    let (mut workers, mut askers, mut members) = (Vec::new(), Vec::new(), Vec::new());
+    for database in &config.databases {
+        let (database, shared) = (Arc::new(database.clone()), Shared::default());
+        let (asker, asked) = Worker::channel();
+        let worker = Worker {
+            config: config.clone(),
+            database: database.clone(),
+            replica: Replica::new(host(), config.schedule.period()),
+            clock: clock.clone(),
+            shared: shared.clone(),
+            shutdown: shutdown.clone(),
+        };
+        workers.push(tokio::spawn(worker.work(asked)));
+        asker.ask(Trigger::Start);
+        askers.push(asker);
+        members.push(http::Member {
+            pool: database.options.as_ref().map(read_pool),
+            database,
+            shared,
+        });
+    }
+    let heart = Heart::new();
+    let scheduler = schedule(&config, askers, heart.clone()).await?;
 
-    // Two connections: status requests share them, and maintenance has its own.
-    let pool = PgPoolOptions::new()
-        .max_connections(2)
-        .acquire_timeout(Duration::from_secs(3))
-        .connect_lazy_with(session_options(&database.options, "inboxd status", READ_TIMEOUTS));
-    let (asker, asked) = Worker::channel();
-    let scheduler = schedule(&config, asker.clone()).await?;
-    let worker = Worker {
-        config: config.clone(),
-        database,
-        clock: clock.clone(),
-        shared: shared.clone(),
-        shutdown: shutdown.clone(),
-    };
-    let worker = tokio::spawn(worker.work(asked));
-    asker.ask(Trigger::Start);
-
+    let pools: Vec<PgPool> = members.iter().filter_map(|member| member.pool.clone()).collect();
     let router = http::router(http::Context {
         config,
         clock,
-        shared,
-        pool: pool.clone(),
+        heart,
+        members: members.into(),
     });
     let stop = shutdown.clone();
     let http = tokio::spawn(async move {
@@ -106,15 +112,33 @@ pub async fn serve(
         if let Err(error) = served {
             tracing::error!(%error, "HTTP has ended");
         }
-        pool.close().await;
+        for pool in pools {
+            pool.close().await;
+        }
     });
     Ok(Serving {
         address,
         shutdown,
-        worker,
+        workers,
         http,
         scheduler,
     })
+}
+
+/// Two connections: status requests share them, and maintenance has its own.
+fn read_pool(options: &PgConnectOptions) -> PgPool {
+    PgPoolOptions::new()
+        .max_connections(2)
+        .acquire_timeout(Duration::from_secs(3))
+        .connect_lazy_with(session_options(options, "inboxd status", READ_TIMEOUTS))
+}
+
+/// The host's name, for people; where it has none that is text, something that says so.
+fn host() -> String {
+    nix::unistd::gethostname()
+        .ok()
+        .and_then(|name| name.into_string().ok())
+        .unwrap_or_else(|| "unknown".to_owned())
 }
 
 impl std::fmt::Debug for Serving {
@@ -138,8 +162,10 @@ impl Serving {
         if let Err(error) = self.scheduler.shutdown().await {
             tracing::warn!(%error, "the schedule did not end cleanly");
         }
-        if let Err(error) = self.worker.await {
-            tracing::error!(%error, "the worker task did not end cleanly");
+        for worker in self.workers {
+            if let Err(error) = worker.await {
+                tracing::error!(%error, "a worker task did not end cleanly");
+            }
         }
         match tokio::time::timeout(HTTP_GOODBYE, &mut self.http).await {
             Ok(Ok(())) => {}
@@ -152,14 +178,20 @@ impl Serving {
     }
 }
 
-/// The scheduler's job only asks: what is asked for runs in the worker, one at a time, and no panic can stop the schedule.
-async fn schedule(config: &Config, asker: Asker) -> Result<JobScheduler, ServeError> {
+/// The scheduler's jobs only ask and beat: what is asked for runs in the workers, one at a time, and no panic can stop the
+/// schedule.
+async fn schedule(config: &Config, askers: Vec<Asker>, heart: Heart) -> Result<JobScheduler, ServeError> {
     let scheduler = JobScheduler::new().await?;
-    let job = Job::new_async(config.schedule.six_fields(), move |_, _| {
-        asker.ask(Trigger::Schedule);
+    let asking = Job::new_async(config.schedule.six_fields(), move |_, _| {
+        askers.iter().for_each(|asker| asker.ask(Trigger::Schedule));
         Box::pin(std::future::ready(()))
     })?;
-    scheduler.add(job).await?;
+    let beating = Job::new_async("*/30 * * * * *", move |_, _| {
+        heart.beat();
+        Box::pin(std::future::ready(()))
+    })?;
+    scheduler.add(asking).await?;
+    scheduler.add(beating).await?;
     scheduler.start().await?;
     Ok(scheduler)
 }

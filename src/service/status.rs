@@ -3,13 +3,16 @@
 use chrono::{DateTime, TimeDelta, Utc};
 use sqlx::PgConnection;
 
-use super::{config::Config, cron::Schedule};
+use super::{
+    config::{Config, Database},
+    cron::Schedule,
+};
 use crate::{
     clock::Clock,
     maintain::{PlannedInbox, plan_all},
     postgres::{
         DbError, catalog,
-        catalog::Observed,
+        catalog::{Observed, Replica},
         journal::{self, LastRun},
     },
     pure::{
@@ -28,20 +31,71 @@ pub struct Status {
     pub version: &'static str,
     /// The deployment.
     pub deployment: String,
-    /// The database's clock.
-    pub now: DateTime<Utc>,
+    /// The worst of all findings and checks, in all databases.
+    pub severity: Severity,
+    /// The databases, in the order of their names.
+    pub databases: Vec<DatabaseStatus>,
+    /// The next three runs.
+    pub next_runs: Vec<DateTime<Utc>>,
+}
+
+impl Status {
+    /// Puts the databases together.
+    #[must_use]
+    pub fn of(config: &Config, databases: Vec<DatabaseStatus>, host_now: DateTime<Utc>) -> Self {
+        Self {
+            version: env!("CARGO_PKG_VERSION"),
+            deployment: config.deployment.clone(),
+            severity: databases
+                .iter()
+                .map(|database| database.severity)
+                .max()
+                .unwrap_or(Severity::Info),
+            databases,
+            next_runs: config.schedule.next(host_now, 3),
+        }
+    }
+}
+
+/// One database at a glance.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct DatabaseStatus {
+    /// Its name in the configuration.
+    pub database: String,
+    /// The worst of its findings and checks; fail when it cannot be read.
+    pub severity: Severity,
+    /// Why it cannot be read; none when it can, and then the rest is there.
+    pub error: Option<String>,
+    /// Its clock.
+    pub now: Option<DateTime<Utc>>,
     /// Whether the server is a standby.
     pub standby: bool,
-    /// The worst of all findings and checks.
-    pub severity: Severity,
     /// What concerns the service rather than one inbox.
     pub checks: Vec<Check>,
+    /// The replicas of the deployment that are alive.
+    pub replicas: Vec<Replica>,
     /// The inboxes.
     pub inboxes: Vec<InboxStatus>,
     /// The last run; none before the first.
     pub last_run: Option<LastRun>,
-    /// The next three runs.
-    pub next_runs: Vec<DateTime<Utc>>,
+}
+
+impl DatabaseStatus {
+    /// A database that cannot be read.
+    #[must_use]
+    pub fn unreadable(database: &str, error: impl Into<String>) -> Self {
+        Self {
+            database: database.to_owned(),
+            severity: Severity::Fail,
+            error: Some(error.into()),
+            now: None,
+            standby: false,
+            checks: Vec::new(),
+            replicas: Vec::new(),
+            inboxes: Vec::new(),
+            last_run: None,
+        }
+    }
 }
 
 /// One thing that concerns the service rather than one inbox.
@@ -121,20 +175,32 @@ pub struct PartitionStatus {
     pub held_since: Option<DateTime<Utc>>,
     /// The statistics collector's estimate of its rows.
     pub estimated_rows: Option<i64>,
+    /// The statistics collector's estimate of its dead rows, as rolled-back claims leave them.
+    pub dead_rows: Option<i64>,
+    /// Transactions since its oldest row that is not frozen; the server stops taking writes at some 2,140 million.
+    pub xid_age: Option<i32>,
+    /// When it was last vacuumed.
+    pub vacuumed_at: Option<DateTime<Utc>>,
     /// Its size on disk with its index, in bytes; none while somebody has it locked.
     pub bytes: Option<i64>,
 }
 
-/// Reads the status.
+/// Reads the status of one database.
 ///
 /// # Errors
 /// When the database fails, or its control schema is missing or of another version.
-pub async fn read_status(connection: &mut PgConnection, config: &Config, clock: &Clock) -> Result<Status, DbError> {
-    let (mut observation, planned) = plan_all(connection, &config.inboxes, &config.deployment, clock).await?;
+pub async fn read_status(
+    connection: &mut PgConnection,
+    config: &Config,
+    database: &Database,
+    clock: &Clock,
+) -> Result<DatabaseStatus, DbError> {
+    let (mut observation, planned) = plan_all(connection, &database.inboxes, &config.deployment, clock).await?;
     catalog::add_sizes(connection, &mut observation).await?;
     let last_run = journal::last_run(connection, &config.deployment).await?;
+    let replicas = catalog::replicas(connection, &config.deployment).await?;
     let now = observation.server.now;
-    let inboxes: Vec<_> = config
+    let inboxes: Vec<_> = database
         .inboxes
         .iter()
         .zip(planned)
@@ -148,16 +214,16 @@ pub async fn read_status(connection: &mut PgConnection, config: &Config, clock: 
         .map(|inbox| inbox.severity)
         .chain(checks.iter().map(|check| check.severity))
         .max();
-    Ok(Status {
-        version: env!("CARGO_PKG_VERSION"),
-        deployment: config.deployment.clone(),
-        now,
-        standby,
+    Ok(DatabaseStatus {
+        database: database.name.clone(),
         severity: worst.unwrap_or(Severity::Info),
+        error: None,
+        now: Some(now),
+        standby,
         checks,
+        replicas,
         inboxes,
         last_run,
-        next_runs: config.schedule.next(clock.now(), 3),
     })
 }
 
@@ -266,6 +332,9 @@ fn partition_status(
         dropped_after,
         held_since,
         estimated_rows: relation.estimated_rows,
+        dead_rows: relation.dead_rows,
+        xid_age: relation.xid_age,
+        vacuumed_at: relation.vacuumed_at,
         bytes: relation.bytes,
     }
 }

@@ -5,18 +5,21 @@
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use chrono::{DateTime, Utc};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::config::{Config, Database};
+use super::{
+    config::{Config, Database},
+    cron::Schedule,
+};
 use crate::{
     clock::Clock,
-    maintain::{PassOutcome, PassRequest, RunOutcome, Trigger, plan_all, run_pass},
-    postgres::{self, DbError, schema},
+    maintain::{PassOutcome, PassRequest, Replica, RunOutcome, Trigger, plan_all, run_pass},
+    postgres::{self, DbError, ErrorKind, schema},
     pure::{FindingCode, Plan},
 };
 
@@ -27,9 +30,14 @@ const LONGEST_RETRY_PAUSE: Duration = Duration::from_secs(300);
 /// How late a pass may be before the service counts as not ready.
 const PASS_MAY_BE_LATE_BY: chrono::TimeDelta = chrono::TimeDelta::minutes(5);
 
+/// How long a replica tries to say goodbye.
+const GOODBYE: Duration = Duration::from_secs(1);
+/// How long the schedule's heart, which beats every half minute, may be silent.
+const HEART_MAY_BE_SILENT_FOR: Duration = Duration::from_secs(180);
+
 /// What the last pass left, for `/readyz`.
 #[derive(Debug, Clone, Default)]
-pub(super) struct WorkerState {
+struct WorkerState {
     /// When the last pass ended, by the host's clock, whatever came of it.
     last_pass_at: Option<DateTime<Utc>>,
     /// Why the last pass failed as a whole.
@@ -42,7 +50,7 @@ pub(super) struct WorkerState {
     panics: u64,
 }
 
-/// What worker and HTTP share.
+/// What a worker and HTTP share.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Shared(Arc<Mutex<WorkerState>>);
 
@@ -52,22 +60,19 @@ impl Shared {
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Why the service is not ready; empty when it is.
-    pub(super) fn why_not_ready(&self, config: &Config, now: DateTime<Utc>) -> Vec<String> {
+    /// Why a database's inboxes are not known to be kept; empty when they are.
+    pub(super) fn why_not_ready(&self, schedule: &Schedule, now: DateTime<Utc>) -> Vec<String> {
         let state = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let Some(last) = state.last_pass_at else {
             return vec!["no pass has ended since the start".to_owned()];
         };
         let mut why = Vec::new();
-        if let Some(error) = state.error {
-            why.push(error);
-        }
+        why.extend(state.error);
         if state.standby {
             why.push("the server is a standby".to_owned());
         }
         why.extend(state.not_ready);
-        if config
-            .schedule
+        if schedule
             .next(last, 1)
             .first()
             .is_some_and(|due| *due + PASS_MAY_BE_LATE_BY < now)
@@ -75,6 +80,31 @@ impl Shared {
             why.push(format!("no pass has ended since {}", last.to_rfc3339()));
         }
         why
+    }
+}
+
+/// The heartbeat of the schedule: the scheduler's task lives as long as it beats. What is configured proves nothing.
+#[derive(Debug, Clone)]
+pub(super) struct Heart(Arc<Mutex<Instant>>);
+
+impl Heart {
+    pub(super) fn new() -> Self {
+        Self(Arc::new(Mutex::new(Instant::now())))
+    }
+
+    pub(super) fn beat(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    /// Why the schedule is not alive, if it is not.
+    pub(super) fn why_not_alive(&self) -> Option<String> {
+        let silent_for = self.0.lock().unwrap_or_else(PoisonError::into_inner).elapsed();
+        (silent_for > HEART_MAY_BE_SILENT_FOR).then(|| {
+            format!(
+                "the schedule has been dead for {} s; restart the service",
+                silent_for.as_secs()
+            )
+        })
     }
 }
 
@@ -90,9 +120,11 @@ impl Asker {
     }
 }
 
+/// One database's worker.
 pub(super) struct Worker {
     pub(super) config: Arc<Config>,
-    pub(super) database: Database,
+    pub(super) database: Arc<Database>,
+    pub(super) replica: Replica,
     pub(super) clock: Clock,
     pub(super) shared: Shared,
     pub(super) shutdown: CancellationToken,
@@ -107,6 +139,19 @@ impl Worker {
 
     /// Works until shutdown; the pass in hand then stops after its step.
     pub(super) async fn work(self, mut asked: mpsc::Receiver<Trigger>) {
+        self.work_until_shutdown(&mut asked).await;
+        // Its configuration is no longer heeded; a database that is away forgets it once its heartbeat is old.
+        let goodbye = async {
+            let options = self.database.connect_options().ok()?;
+            let mut connection = postgres::connect(options, "inboxd goodbye", self.config.timeouts)
+                .await
+                .ok()?;
+            self.replica.goodbye(&mut connection).await.ok()
+        };
+        let _ = tokio::time::timeout(GOODBYE, goodbye).await;
+    }
+
+    async fn work_until_shutdown(&self, asked: &mut mpsc::Receiver<Trigger>) {
         let mut failures = 0;
         loop {
             let retry = async {
@@ -129,13 +174,10 @@ impl Worker {
 
     /// Runs one pass to its end; true when nothing is left to retry.
     async fn pass(&self, trigger: Trigger) -> bool {
-        let (config, database, clock, shutdown) = (
-            self.config.clone(),
-            self.database.clone(),
-            self.clock.clone(),
-            self.shutdown.clone(),
-        );
-        let passed = tokio::spawn(async move { pass(&config, &database, &clock, &shutdown, trigger).await }).await;
+        let (config, database, replica) = (self.config.clone(), self.database.clone(), self.replica.clone());
+        let (clock, shutdown) = (self.clock.clone(), self.shutdown.clone());
+        let passed =
+            tokio::spawn(async move { pass(&config, &database, &replica, &clock, &shutdown, trigger).await }).await;
         let now = self.clock.now();
         match passed {
             Ok(Ok(passed)) => {
@@ -152,7 +194,7 @@ impl Worker {
                 whole
             }
             Ok(Err(error)) => {
-                tracing::warn!(%error, trigger = trigger.as_str(), "the pass failed; it is tried again");
+                tracing::warn!(database = self.database.name, %error, trigger = trigger.as_str(), "the pass failed; it is tried again");
                 self.shared.update(|state| {
                     state.last_pass_at = Some(now);
                     state.error = Some(error.to_string());
@@ -165,7 +207,7 @@ impl Worker {
                     state.panics += 1;
                     state.error = Some(format!("the pass panicked, {} times since the start", state.panics));
                 });
-                tracing::error!(%panic, "the pass panicked; please report this. It is tried again");
+                tracing::error!(database = self.database.name, %panic, "the pass panicked; please report this. It is tried again");
                 false
             }
         }
@@ -189,13 +231,17 @@ struct Passed {
 async fn pass(
     config: &Config,
     database: &Database,
+    replica: &Replica,
     clock: &Clock,
     shutdown: &CancellationToken,
     trigger: Trigger,
 ) -> Result<Passed, DbError> {
     // A server that does not answer would keep the shutdown waiting; nothing has begun that could be cut in two.
+    let options = database
+        .connect_options()
+        .map_err(|error| DbError::noticed(ErrorKind::Refused, error.to_string()))?;
     let mut connection = tokio::select! {
-        connected = postgres::connect(&database.options, "inboxd maintenance", config.timeouts) => connected?,
+        connected = postgres::connect(options, "inboxd maintenance", config.timeouts) => connected?,
         () = shutdown.cancelled() => {
             return Ok(Passed {
                 whole: true,
@@ -207,8 +253,8 @@ async fn pass(
     let stop = || shutdown.is_cancelled();
     let request = PassRequest {
         deployment: &config.deployment,
-        specs: &config.inboxes,
-        replica: None,
+        specs: &database.inboxes,
+        replica: Some(replica),
         trigger,
         confirm_clock: false,
         retries: config.retries,
@@ -221,9 +267,9 @@ async fn pass(
             let outcome = report.outcome.as_str();
             let trigger = trigger.as_str();
             if steps > 0 {
-                tracing::info!(run = %report.id, outcome, trigger, steps, "the run has ended");
+                tracing::info!(database = database.name, run = %report.id, outcome, trigger, steps, "the run has ended");
             } else {
-                tracing::debug!(run = %report.id, outcome, trigger, "the run found nothing to do");
+                tracing::debug!(database = database.name, run = %report.id, outcome, trigger, "the run found nothing to do");
             }
             let plans = report.inboxes.iter().map(|inbox| (inbox.inbox.as_str(), &inbox.after));
             Passed {
@@ -234,9 +280,9 @@ async fn pass(
         }
         PassOutcome::Busy { holder } => {
             let pid = holder.as_ref().map(|holder| holder.pid);
-            tracing::info!(pid, "another replica is running the pass");
+            tracing::info!(database = database.name, pid, "another replica is running the pass");
             schema::check(&mut connection).await?;
-            let (_, planned) = plan_all(&mut connection, &config.inboxes, &config.deployment, clock).await?;
+            let (_, planned) = plan_all(&mut connection, &database.inboxes, &config.deployment, clock).await?;
             let plans = planned.iter().map(|planned| (planned.inbox.as_str(), &planned.plan));
             let not_ready = not_ready(plans);
             Passed {
@@ -247,7 +293,10 @@ async fn pass(
             }
         }
         PassOutcome::Standby => {
-            tracing::info!("the server is a standby; nothing is written until it is promoted");
+            tracing::info!(
+                database = database.name,
+                "the server is a standby; nothing is written until it is promoted"
+            );
             Passed {
                 whole: true,
                 not_ready: Vec::new(),
@@ -283,4 +332,39 @@ fn not_ready<'a>(plans: impl Iterator<Item = (&'a str, &'a Plan)>) -> Vec<String
         }
     }
     why
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s4_a_schedule_whose_heart_is_silent_is_told_whatever_is_configured() {
+        let heart = Heart::new();
+        assert_eq!(heart.why_not_alive(), None);
+        let Some(long_ago) = Instant::now().checked_sub(HEART_MAY_BE_SILENT_FOR + Duration::from_secs(1)) else {
+            return; // A machine that has just started has no such instant.
+        };
+        *heart.0.lock().unwrap() = long_ago;
+        assert!(heart.why_not_alive().unwrap().contains("dead for 181 s"));
+        heart.beat();
+        assert_eq!(heart.why_not_alive(), None);
+    }
+
+    #[test]
+    fn s4_a_pass_that_is_overdue_is_told_by_its_age() {
+        let shared = Shared::default();
+        let schedule: Schedule = "*/10 * * * *".parse().unwrap();
+        let at = |text: &str| text.parse::<DateTime<Utc>>().unwrap();
+        assert_eq!(
+            shared.why_not_ready(&schedule, at("2026-12-01T00:00:00Z")),
+            ["no pass has ended since the start"]
+        );
+        shared.update(|state| state.last_pass_at = Some(at("2026-12-01T00:00:05Z")));
+        assert!(shared.why_not_ready(&schedule, at("2026-12-01T00:15:00Z")).is_empty());
+        assert_eq!(
+            shared.why_not_ready(&schedule, at("2026-12-01T00:15:01Z")),
+            ["no pass has ended since 2026-12-01T00:00:05+00:00"]
+        );
+    }
 }

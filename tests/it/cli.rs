@@ -15,7 +15,9 @@ use crate::support::server;
 /// The advisory lock of a run: the bytes of "inboxd" and a version.
 const RUN_LOCK: i64 = 0x696e_626f_7864_0001;
 
-const COMMANDS: [&str; 6] = ["serve", "init", "plan", "run", "status", "check"];
+const COMMANDS: [&str; 8] = [
+    "serve", "init", "plan", "run", "simulate", "takeover", "status", "check",
+];
 
 /// The keys of an object, sorted.
 fn keys(value: &Value) -> Vec<&str> {
@@ -58,12 +60,12 @@ async fn a_script_gets_json_with_keys_that_stay() {
     let url = server::database().await.url;
     let init = ask(&url, &["init", "--json"]).must(0, &[]).json();
     assert_eq!(
-        keys(&init["inboxes"][0]),
+        keys(&init["databases"][0]["inboxes"][0]),
         ["functions_had", "functions_made", "inbox", "table_made"]
     );
 
     let plan = ask(&url, &["--json", "plan"]).must(0, &[]).json();
-    let inbox = &plan[0];
+    let inbox = &plan["databases"][0]["inboxes"][0];
     assert_eq!(
         keys(inbox),
         ["findings", "inbox", "now", "runway_seconds", "steps", "table"]
@@ -76,10 +78,11 @@ async fn a_script_gets_json_with_keys_that_stay() {
     assert_eq!(keys(&step["locks"][0]), ["effect", "mode", "on"]);
     assert_eq!(step["action"], "create");
 
-    let run = ask(&url, &["run", "--json"]).must(0, &[]).json();
+    let run = ask(&url, &["run", "--json"]).must(0, &[]).json()["databases"][0].clone();
     assert_eq!(
         keys(&run),
         [
+            "database",
             "finished_at",
             "id",
             "inboxes",
@@ -93,19 +96,16 @@ async fn a_script_gets_json_with_keys_that_stay() {
     assert_eq!(run["inboxes"][0]["steps"].as_array().unwrap().len(), 8);
 
     let status = ask(&url, &["status", "--json"]).must(0, &[]).json();
-    let top = [
-        "checks",
-        "deployment",
-        "inboxes",
-        "last_run",
-        "next_runs",
-        "now",
-        "severity",
-        "standby",
-        "version",
-    ];
+    let top = ["databases", "deployment", "next_runs", "severity", "version"];
     assert_eq!(keys(&status), top);
-    let inbox = &status["inboxes"][0];
+    let database = &status["databases"][0];
+    assert_eq!(
+        keys(database),
+        [
+            "checks", "database", "error", "inboxes", "last_run", "now", "replicas", "severity", "standby"
+        ]
+    );
+    let inbox = &database["inboxes"][0];
     assert_eq!(inbox["partitions"].as_array().unwrap().len(), 8);
     assert_eq!(
         keys(&inbox["partitions"][0]),
@@ -113,12 +113,15 @@ async fn a_script_gets_json_with_keys_that_stay() {
             "bounds",
             "bytes",
             "day",
+            "dead_rows",
             "dropped_after",
             "estimated_rows",
             "expires_at",
             "held_since",
             "relation",
-            "state"
+            "state",
+            "vacuumed_at",
+            "xid_age"
         ]
     );
     assert_eq!(inbox["partitions"][0]["state"], "today");
@@ -136,7 +139,10 @@ async fn check_warns_with_1_and_json_says_what_a_person_reads() {
     sql(&mut database.connect().await, "truncate inboxd.runs cascade").await;
     let check = ask(&database.url, &["check", "--json"]).must(1, &[]).json();
     assert_eq!(check["severity"], "warn");
-    assert_eq!(keys(&check["checks"][0]), ["message", "remedy", "severity"]);
+    assert_eq!(
+        keys(&check["databases"][0]["checks"][0]),
+        ["message", "remedy", "severity"]
+    );
     ask(&database.url, &["check"]).must(1, &["warning", "no run is on record", "-> "]);
 }
 
@@ -176,7 +182,10 @@ async fn a_run_beside_another_exits_with_4_and_names_it() {
         &["Another run is going", &format!("pid {pid}"), "the other run", "local"],
     );
     let json = ask(&database.url, &["run", "--json"]).must(4, &[]).json();
-    assert_eq!((&json["result"], &json["holder"]["pid"]), (&"busy".into(), &pid.into()));
+    assert_eq!(
+        (&json["databases"][0]["result"], &json["databases"][0]["holder"]["pid"]),
+        (&"busy".into(), &pid.into())
+    );
     sql(&mut other, format!("select pg_advisory_unlock({RUN_LOCK})")).await;
     ask(&database.url, &["run"]).must(0, &[]);
 }
@@ -206,8 +215,15 @@ fn a_dead_server_is_named_once_and_its_password_never() {
     assert!(!format!("{check:?}").contains("s3cr3t"), "{check:?}");
     let json = ask(&url, &["check", "--json"]).must(2, &[]).json();
     assert_eq!(
-        (keys(&json), &json["severity"]),
-        (vec!["error", "severity"], &"fail".into())
+        (&json["severity"], &json["databases"][0]["severity"]),
+        (&"fail".into(), &"fail".into())
+    );
+    assert!(
+        json["databases"][0]["error"]
+            .as_str()
+            .unwrap()
+            .contains("cannot connect"),
+        "{json}"
     );
 }
 
@@ -310,6 +326,8 @@ fn the_help_says_what_each_command_does_and_what_exit_codes_mean() {
         ("init", ["control schema", "claim functions", "harmless"]),
         ("plan", ["what a run would do", "locks", "Changes nothing"]),
         ("run", ["one pass", "missing", "--confirm-clock"]),
+        ("simulate", ["forward", "--days", "--outage"]),
+        ("takeover", ["another deployment", "copy", "audit"]),
         ("status", ["inboxes", "partitions", "last run"]),
         ("check", ["exits 0", "1 on a warning", "2 when"]),
     ] {
@@ -357,7 +375,7 @@ async fn variables_that_others_set_are_no_hindrance() {
         let mut command = inboxd(&["plan"]);
         command.env("DATABASE_URL", &url).env("INBOXD_JSON", value);
         let answer = Answer::of(&mut command).must(0, &[]);
-        assert_eq!(answer.out.starts_with('['), is_json, "{value}: {answer:?}");
+        assert_eq!(answer.out.starts_with('{'), is_json, "{value}: {answer:?}");
     }
     // The folder of a private cluster may be set for all commands.
     let mut command = inboxd(&["plan"]);
@@ -400,8 +418,96 @@ async fn s8_eight_inits_at_once_make_one_inbox() {
         let output = child.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{output:?}");
         let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-        made += usize::from(report["inboxes"][0]["table_made"] == true);
+        made += usize::from(report["databases"][0]["inboxes"][0]["table_made"] == true);
     }
     assert_eq!(made, 1);
     ask(&url, &["run"]).must(0, &["8 of 8 steps done"]);
+}
+
+#[tokio::test]
+async fn two_databases_are_told_apart_and_one_that_is_down_does_not_stop_the_other() {
+    let (one, folder) = (server::database().await, Folder::new());
+    let file = config_file(
+        folder.path(),
+        &format!(
+            "[databases.up]\nurl = '{}'\n[databases.down]\nurl = '{}'\n\
+             [[inbox]]\ntable = 'inbox'\ndatabase = 'up'\n[[inbox]]\ntable = 'inbox'\ndatabase = 'down'",
+            one.url,
+            dead_url()
+        ),
+    );
+    let ask = |command: &str| Answer::of(&mut inboxd(&["--json", "--config", file.to_str().unwrap(), command]));
+    for command in ["init", "run", "plan", "status", "simulate"] {
+        let answer = ask(command);
+        assert_eq!(answer.code, Some(1), "{answer:?}");
+        assert!(
+            answer.err.contains("database down: cannot connect") && !answer.err.contains("s3cr3t"),
+            "{answer:?}"
+        );
+        let json = answer.json();
+        assert!(
+            json["databases"][0]["error"].is_string() && json["databases"][1]["inboxes"].is_array(),
+            "{command}: {json}"
+        );
+    }
+    let check = ask("check");
+    assert_eq!(check.code, Some(2));
+    assert_eq!(check.json()["databases"][1]["severity"], "info");
+}
+
+#[tokio::test]
+async fn simulate_tells_what_an_outage_would_do() {
+    let url = server::database().await.url;
+    ask(&url, &["init"]).must(0, &[]);
+    ask(&url, &["run"]).must(0, &[]);
+    ask(&url, &["simulate", "--days", "12"])
+        .must(0, &["create", "detach", "drop", "in all: 12 create, 5 detach, 4 drop"]);
+    let quiet = ask(&url, &["simulate", "--days", "3"]).must(0, &["in all: 3 create"]);
+    assert!(!quiet.out.contains("CLAIMS FAIL"), "{quiet:?}");
+    ask(
+        &url,
+        &["simulate", "--days", "30", "--outage", "2020-01-01..2099-01-01"],
+    )
+    .must(0, &["CLAIMS FAIL", "no step"]);
+    for wrong in [
+        ["--outage", "2026-12-24"],
+        ["--outage", "2026-12-24..2026-12-24"],
+        ["--jump", "2026-12-24=400"],
+        ["--days", "0"],
+    ] {
+        let answer = ask(&url, &["simulate", wrong[0], wrong[1]]);
+        assert_eq!(answer.code, Some(2), "{answer:?}");
+        assert!(answer.err.contains(wrong[0]), "{answer:?}");
+    }
+    let json = ask(
+        &url,
+        &["simulate", "--json", "--days", "2", "--jump", "2000-01-01=+400d"],
+    )
+    .must(0, &[])
+    .json();
+    assert_eq!(json["databases"][0]["inboxes"][0]["events"][0]["event"], "step");
+}
+
+#[tokio::test]
+async fn another_deployment_takes_over_and_it_is_put_on_the_audit() {
+    let database = server::database().await;
+    ask(&database.url, &["init"]).must(0, &[]);
+    ask(&database.url, &["run"]).must(0, &[]);
+    let as_blue = |command: &str| {
+        Answer::of(
+            inboxd(&[command])
+                .env("DATABASE_URL", &database.url)
+                .env("INBOXD_DEPLOYMENT", "blue"),
+        )
+    };
+    as_blue("check").must(2, &["belongs to deployment \"default\"", "inboxd takeover"]);
+    as_blue("takeover").must(0, &["taken over from deployment \"default\""]);
+    as_blue("takeover").must(0, &["was ours already"]);
+    as_blue("run").must(0, &["nothing to do"]);
+    ask(&database.url, &["check"]).must(2, &["belongs to deployment \"blue\""]);
+    let audited: i64 = sqlx::query_scalar("select count(*) from inboxd.audit where action = 'takeover'")
+        .fetch_one(&mut database.connect().await)
+        .await
+        .unwrap();
+    assert_eq!(audited, 1);
 }

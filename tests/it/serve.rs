@@ -129,8 +129,14 @@ async fn the_endpoints_answer_as_documented() {
         status.as_object().unwrap().keys().collect::<Vec<_>>(),
         by_command.as_object().unwrap().keys().collect::<Vec<_>>()
     );
-    assert_eq!(status["inboxes"][0]["partitions"].as_array().unwrap().len(), 8);
-    assert_eq!(status["last_run"]["trigger"], "start");
+    assert_eq!(
+        status["databases"][0]["inboxes"][0]["partitions"]
+            .as_array()
+            .unwrap()
+            .len(),
+        8
+    );
+    assert_eq!(status["databases"][0]["last_run"]["trigger"], "start");
 
     for path in ["/", "/v1", "/v1/nothing", "/metrics"] {
         let missing = service.get(path).await;
@@ -326,10 +332,7 @@ async fn a_panic_in_a_pass_is_told_and_the_next_tick_goes_on() {
         }
     });
     let shutdown = CancellationToken::new();
-    let of_config = config.database.clone().unwrap();
-    let serving = service::serve(config, of_config, clock, shutdown.clone())
-        .await
-        .unwrap();
+    let serving = service::serve(config, clock, shutdown.clone()).await.unwrap();
     let mut connection = database.connect().await;
     wait_for(
         &mut connection,

@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
+use chrono::{DateTime, TimeDelta, Utc};
 use clap::{Args, Parser, Subcommand, builder::FalseyValueParser};
+use inboxd::{Day, Span, parse_duration};
 
 /// Keeps PostgreSQL transactional inboxes alive: makes daily partitions ahead of time and drops the expired ones whole.
 #[derive(Debug, Parser)]
@@ -44,6 +46,12 @@ pub(crate) enum Command {
     Run(Run),
     /// Show the inboxes, their partitions and the last run.
     Status,
+    /// Play the planner forward from the catalog as it is: every create and drop to come. Changes nothing.
+    Simulate(Simulate),
+    /// Become the manager of inboxes that belong to another deployment, or whose database is a restored or cloned copy.
+    ///
+    /// Until then a copy creates partitions and removes none. It is put on the audit.
+    Takeover,
     /// Check for probes: exits 0 when all is well, 1 on a warning, 2 when claims fail or soon will.
     Check,
 }
@@ -70,4 +78,49 @@ pub(crate) struct Run {
     /// Say that the database's clock is right although it has leapt: removal goes on after an outage of many days.
     #[arg(long)]
     pub(crate) confirm_clock: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Simulate {
+    /// How many days to play forward: 1 to 3660.
+    #[arg(long, default_value_t = 30, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=3660))]
+    pub(crate) days: u16,
+
+    /// A time without any run, for example 2026-12-24..2027-01-02 (days, or RFC 3339 times). May be repeated.
+    #[arg(long, value_name = "FROM..TO", value_parser = outage)]
+    pub(crate) outage: Vec<Span>,
+
+    /// A step of the database's clock, for example 2026-12-24=+400d or 2026-12-24T12:00:00Z=-2h. May be repeated.
+    #[arg(long, value_name = "AT=STEP", value_parser = jump, allow_hyphen_values = true)]
+    pub(crate) jump: Vec<(DateTime<Utc>, TimeDelta)>,
+}
+
+fn outage(text: &str) -> Result<Span, String> {
+    let (from, to) = text.split_once("..").ok_or("write FROM..TO")?;
+    let span = Span {
+        from: Some(instant(from)?),
+        to: Some(instant(to)?),
+    };
+    if span.from < span.to {
+        Ok(span)
+    } else {
+        Err("it must end after it begins".to_owned())
+    }
+}
+
+fn jump(text: &str) -> Result<(DateTime<Utc>, TimeDelta), String> {
+    let (at, step) = text.split_once('=').ok_or("write AT=STEP")?;
+    let (back, length) = match step.strip_prefix('-') {
+        Some(length) => (true, length),
+        None => (false, step.strip_prefix('+').unwrap_or(step)),
+    };
+    let length = parse_duration(length).ok_or("the step is a duration with its unit, for example +400d or -2h")?;
+    Ok((instant(at)?, if back { -length } else { length }))
+}
+
+/// A day's beginning, or an RFC 3339 time.
+fn instant(text: &str) -> Result<DateTime<Utc>, String> {
+    let day = text.parse::<Day>().map(Day::start);
+    day.or_else(|_| text.parse())
+        .map_err(|_| format!("{text:?} is no day (YYYY-MM-DD) and no RFC 3339 time"))
 }

@@ -2,23 +2,25 @@
 
 use std::{collections::HashMap, io::IsTerminal, process::ExitCode};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use inboxd::{
-    Severity,
+    Event, Scenario, Severity,
     clock::Clock,
-    maintain::{PassOutcome, PassRequest, RunOutcome, Trigger, init, plan_all, run_pass},
-    postgres,
+    maintain::{PassOutcome, PassRequest, RunOutcome, Trigger, init, plan_all, run_pass, takeover},
+    postgres::{self, DbError},
     service::{
+        DatabaseStatus, Status,
         config::{Config, Database, Log},
         read_status, serve,
     },
+    simulate,
 };
 use sqlx::PgConnection;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    args::{Arguments, Command, Run, Serve},
+    args::{Arguments, Command, Run, Serve, Simulate},
     embedded::Private,
     text,
 };
@@ -43,6 +45,8 @@ pub(crate) async fn execute(arguments: Arguments) -> Result<ExitCode> {
         Command::Init => initialize(&config, &clock, json).await,
         Command::Plan => show_plan(&config, &clock, json).await,
         Command::Run(options) => run_once(&config, options, &clock, json).await,
+        Command::Simulate(options) => show_simulation(&config, options, &clock, json).await,
+        Command::Takeover => take_over(&config, json).await,
         Command::Status => show_status(&config, &clock, json).await,
         Command::Check => check(&config, &clock, json).await,
     }
@@ -75,65 +79,64 @@ fn log(log: &Log, is_service: bool) {
     }
 }
 
-fn database(config: &Config) -> Result<&Database> {
-    config.database.as_ref().ok_or_else(|| {
-        anyhow!(
-            "no database is configured: set DATABASE_URL or `[database] url` (postgres://user:password@host/database); \
-             `inboxd serve --embedded` tries it with a private PostgreSQL"
-        )
-    })
-}
-
-async fn connect(config: &Config) -> Result<PgConnection> {
-    Ok(postgres::connect(&database(config)?.options, "inboxd", config.timeouts).await?)
-}
-
 fn print<T: serde::Serialize>(json: bool, value: &T, text: impl FnOnce(&T) -> String) -> Result<()> {
     let text = if json {
         serde_json::to_string_pretty(value).context("write JSON")?
     } else {
         text(value)
     };
+    if text.is_empty() {
+        return Ok(()); // Everything failed, and standard error has said so.
+    }
     // A reader that has gone (`inboxd status | head`) is no error.
     let _ = std::io::Write::write_all(&mut std::io::stdout(), format!("{}\n", text.trim_end()).as_bytes());
     Ok(())
 }
 
-async fn run_service(config: Config, options: Serve, clock: Clock, json: bool) -> Result<ExitCode> {
+async fn run_service(mut config: Config, options: Serve, clock: Clock, json: bool) -> Result<ExitCode> {
     let shutdown = CancellationToken::new();
     // Before anything is started, so that no signal finds the default handler.
     let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
     let private = if options.embedded {
-        Some(Private::start(&config, &options, &clock).await?)
+        Some(Private::start(&mut config, &options, &clock).await?)
     } else {
         None
     };
-    let database = match &private {
-        Some(private) => private.database(),
-        None => database(&config)?.clone(),
-    };
+    for database in &config.databases {
+        database.connect_options()?;
+    }
     let next: Vec<String> = config
         .schedule
         .next(clock.now(), 3)
         .iter()
         .map(chrono::DateTime::to_rfc3339)
         .collect();
+    let places: Vec<String> = config
+        .databases
+        .iter()
+        .filter_map(|database| database.options.as_ref().map(postgres::describe))
+        .collect();
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         deployment = config.deployment,
-        database = ?database,
-        inboxes = config.inboxes.len(),
+        databases = places.join(", "),
+        inboxes = config.databases.iter().map(|database| database.inboxes.len()).sum::<usize>(),
         schedule = %config.schedule,
         next_runs = next.join(", "),
         "inboxd starts"
     );
-    let inboxes: Vec<_> = config.inboxes.iter().map(|spec| spec.table.clone()).collect();
-    let serving = serve(config, database, clock, shutdown.clone()).await?;
+    let tables: Vec<_> = config
+        .databases
+        .iter()
+        .flat_map(|database| &database.inboxes)
+        .map(|spec| spec.table.clone())
+        .collect();
+    let serving = serve(config, clock, shutdown.clone()).await?;
     let address = serving.address();
     tracing::info!(%address, "HTTP is served: /livez, /readyz, /v1/status");
     if let Some(private) = &private {
-        print(json, &private.greeting(&inboxes, address), text::greeting)?;
+        print(json, &private.greeting(&tables, address), text::greeting)?;
     }
     // The database goes last: the pass in hand still needs it.
     let database_shutdown = CancellationToken::new();
@@ -152,22 +155,142 @@ async fn run_service(config: Config, options: Serve, clock: Clock, json: bool) -
     Ok(ExitCode::SUCCESS)
 }
 
+/// What a command did to each database.
+#[derive(Debug, serde::Serialize)]
+pub(crate) struct Answers<T> {
+    pub(crate) databases: Vec<Answer<T>>,
+}
+
+/// What a command did to one database.
+#[derive(Debug, serde::Serialize)]
+pub(crate) struct Answer<T> {
+    pub(crate) database: String,
+    #[serde(flatten)]
+    pub(crate) result: Answered<T>,
+}
+
+#[derive(Debug, serde::Serialize)]
+#[serde(untagged)]
+pub(crate) enum Answered<T> {
+    Done(T),
+    Failed { error: String },
+}
+
+/// What a command did to the inboxes of one database.
+#[derive(Debug, serde::Serialize)]
+pub(crate) struct Inboxes<T> {
+    pub(crate) inboxes: Vec<T>,
+}
+
+impl<T> Answers<T> {
+    pub(crate) fn done(&self) -> impl Iterator<Item = &T> {
+        self.databases.iter().filter_map(|answer| match &answer.result {
+            Answered::Done(done) => Some(done),
+            Answered::Failed { .. } => None,
+        })
+    }
+
+    /// 1 when a database failed, whatever became of the others.
+    fn exit_code(&self) -> ExitCode {
+        let failed = self
+            .databases
+            .iter()
+            .any(|answer| matches!(answer.result, Answered::Failed { .. }));
+        if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    }
+}
+
+/// Asks each database in turn. One that fails says so on standard error, and the others go on.
+async fn each<T>(config: &Config, ask: impl AsyncFn(&Database, &mut PgConnection) -> Result<T, DbError>) -> Answers<T> {
+    let mut databases = Vec::new();
+    for database in &config.databases {
+        let asking = async {
+            let mut connection = postgres::connect(database.connect_options()?, "inboxd", config.timeouts).await?;
+            anyhow::Ok(ask(database, &mut connection).await?)
+        };
+        let result = match asking.await {
+            Ok(done) => Answered::Done(done),
+            Err(error) => {
+                let error = text::error(&error);
+                match config.databases.len() {
+                    1 => eprintln!("inboxd: {error}"),
+                    _ => eprintln!("inboxd: database {}: {error}", database.name),
+                }
+                Answered::Failed { error }
+            }
+        };
+        databases.push(Answer {
+            database: database.name.clone(),
+            result,
+        });
+    }
+    Answers { databases }
+}
+
 async fn initialize(config: &Config, clock: &Clock, json: bool) -> Result<ExitCode> {
-    let mut connection = connect(config).await?;
-    let report = init(&mut connection, &config.inboxes, &config.deployment, clock).await?;
-    print(json, &report, text::init)?;
-    Ok(ExitCode::SUCCESS)
+    let answers = each(config, async |database, connection| {
+        init(connection, &database.inboxes, &config.deployment, clock).await
+    })
+    .await;
+    print(json, &answers, text::init)?;
+    Ok(answers.exit_code())
 }
 
 async fn show_plan(config: &Config, clock: &Clock, json: bool) -> Result<ExitCode> {
-    let mut connection = connect(config).await?;
-    let (_, planned) = plan_all(&mut connection, &config.inboxes, &config.deployment, clock).await?;
-    print(json, &planned, |planned| text::plan(planned))?;
-    Ok(ExitCode::SUCCESS)
+    let answers = each(config, async |database, connection| {
+        let (_, inboxes) = plan_all(connection, &database.inboxes, &config.deployment, clock).await?;
+        Ok(Inboxes { inboxes })
+    })
+    .await;
+    print(json, &answers, text::plan)?;
+    Ok(answers.exit_code())
+}
+
+async fn show_simulation(config: &Config, options: Simulate, clock: &Clock, json: bool) -> Result<ExitCode> {
+    let scenario = Scenario {
+        outages: options.outage,
+        jumps: options.jump,
+    };
+    let answers = each(config, async |database, connection| {
+        let (observation, _) = plan_all(connection, &database.inboxes, &config.deployment, clock).await?;
+        let now = observation.server.now;
+        let end = now + chrono::TimeDelta::days(i64::from(options.days));
+        let inboxes = database.inboxes.iter().zip(observation.inboxes);
+        let inboxes = inboxes
+            .map(|(spec, observed)| {
+                let runs = std::iter::once(now).chain(config.schedule.between(now, end));
+                Simulated {
+                    inbox: spec.name.clone(),
+                    events: simulate(&spec.policy, observed.found, runs, &scenario),
+                }
+            })
+            .collect();
+        Ok(Inboxes { inboxes })
+    })
+    .await;
+    print(json, &answers, text::simulation)?;
+    Ok(answers.exit_code())
+}
+
+/// What would happen to one inbox.
+#[derive(Debug, serde::Serialize)]
+pub(crate) struct Simulated {
+    pub(crate) inbox: String,
+    pub(crate) events: Vec<Event>,
+}
+
+async fn take_over(config: &Config, json: bool) -> Result<ExitCode> {
+    let answers = each(config, async |database, connection| {
+        Ok(Inboxes {
+            inboxes: takeover(connection, &database.inboxes, &config.deployment).await?,
+        })
+    })
+    .await;
+    print(json, &answers, text::takeover)?;
+    Ok(answers.exit_code())
 }
 
 async fn run_once(config: &Config, options: Run, clock: &Clock, json: bool) -> Result<ExitCode> {
-    let mut connection = connect(config).await?;
     let shutdown = CancellationToken::new();
     let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
     let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
@@ -178,50 +301,69 @@ async fn run_once(config: &Config, options: Run, clock: &Clock, json: bool) -> R
         stopping.cancel();
     });
     let stop = || shutdown.is_cancelled();
-    let request = PassRequest {
-        deployment: &config.deployment,
-        specs: &config.inboxes,
-        replica: None,
-        trigger: Trigger::Manual,
-        confirm_clock: options.confirm_clock,
-        retries: config.retries,
-        clock,
-        stop: &stop,
-    };
-    let outcome = run_pass(&mut connection, request).await?;
+    let answers = each(config, async |database, connection| {
+        let request = PassRequest {
+            deployment: &config.deployment,
+            specs: &database.inboxes,
+            replica: None,
+            trigger: Trigger::Manual,
+            confirm_clock: options.confirm_clock,
+            retries: config.retries,
+            clock,
+            stop: &stop,
+        };
+        run_pass(connection, request).await
+    })
+    .await;
     listening.abort();
-    print(json, &outcome, text::outcome)?;
-    Ok(match outcome {
-        PassOutcome::Ran(report) if report.outcome == RunOutcome::Done => ExitCode::SUCCESS,
-        PassOutcome::Ran(_) => ExitCode::from(PARTIAL),
-        PassOutcome::Busy { .. } => ExitCode::from(BUSY),
-        PassOutcome::Standby => ExitCode::SUCCESS,
+    print(json, &answers, text::outcomes)?;
+    let partial =
+        |outcome: &PassOutcome| matches!(outcome, PassOutcome::Ran(report) if report.outcome == RunOutcome::Partial);
+    Ok(if answers.exit_code() != ExitCode::SUCCESS {
+        ExitCode::FAILURE
+    } else if answers.done().any(partial) {
+        ExitCode::from(PARTIAL)
+    } else if answers
+        .done()
+        .any(|outcome| matches!(outcome, PassOutcome::Busy { .. }))
+    {
+        ExitCode::from(BUSY)
+    } else {
+        ExitCode::SUCCESS
     })
 }
 
-async fn show_status(config: &Config, clock: &Clock, json: bool) -> Result<ExitCode> {
-    let mut connection = connect(config).await?;
-    let status = read_status(&mut connection, config, clock).await?;
-    print(json, &status, text::status)?;
-    Ok(ExitCode::SUCCESS)
+/// The status, with the errors of the databases that cannot be read.
+async fn status(config: &Config, clock: &Clock) -> (Status, ExitCode) {
+    let answers = each(config, async |database, connection| {
+        read_status(connection, config, database, clock).await
+    })
+    .await;
+    let code = answers.exit_code();
+    let databases = answers.databases.into_iter().map(|answer| match answer.result {
+        Answered::Done(status) => status,
+        Answered::Failed { error } => DatabaseStatus::unreadable(&answer.database, error),
+    });
+    (Status::of(config, databases.collect(), clock.now()), code)
 }
 
-async fn check(config: &Config, clock: &Clock, json: bool) -> Result<ExitCode> {
-    let status = async {
-        let mut connection = connect(config).await?;
-        anyhow::Ok(read_status(&mut connection, config, clock).await?)
-    };
-    match status.await {
-        Ok(status) => {
-            print(json, &status, text::check)?;
-            Ok(match status.severity {
-                Severity::Info => ExitCode::SUCCESS,
-                Severity::Warn => ExitCode::from(1),
-                Severity::Fail => ExitCode::from(2),
-            })
-        }
-        Err(error) => cannot_check(json, &error),
+async fn show_status(config: &Config, clock: &Clock, json: bool) -> Result<ExitCode> {
+    let (status, code) = status(config, clock).await;
+    if json || status.databases.iter().any(|database| database.error.is_none()) {
+        print(json, &status, text::status)?;
     }
+    Ok(code)
+}
+
+/// What cannot be read is not well: its severity is fail.
+async fn check(config: &Config, clock: &Clock, json: bool) -> Result<ExitCode> {
+    let (status, _) = status(config, clock).await;
+    print(json, &status, text::check)?;
+    Ok(match status.severity {
+        Severity::Info => ExitCode::SUCCESS,
+        Severity::Warn => ExitCode::from(1),
+        Severity::Fail => ExitCode::from(2),
+    })
 }
 
 /// What cannot be asked is not well.

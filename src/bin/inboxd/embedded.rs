@@ -11,7 +11,7 @@ use inboxd::{
         self,
         embedded::{Cluster, ClusterOptions},
     },
-    service::config::{Config, Database},
+    service::config::Config,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -40,7 +40,13 @@ pub(crate) struct Greeting {
 
 impl Private {
     /// Starts the cluster and makes the inboxes in it, with their partitions: the first claim finds all it needs.
-    pub(crate) async fn start(config: &Config, options: &Serve, clock: &Clock) -> Result<Self> {
+    pub(crate) async fn start(config: &mut Config, options: &Serve, clock: &Clock) -> Result<Self> {
+        let [database] = config.databases.as_mut_slice() else {
+            return Err(anyhow!(
+                "--embedded serves one database, and {} are configured",
+                config.databases.len()
+            ));
+        };
         let named = options.state_dir.clone().or_else(|| variable("INBOXD_STATE_DIR"));
         let folder = match named {
             Some(folder) => std::path::absolute(folder).context("the state folder")?,
@@ -52,11 +58,12 @@ impl Private {
         let cluster = Cluster::start(cluster).await?;
         let mut connection =
             postgres::connect(&cluster.connect_options(DATABASE), "inboxd init", config.timeouts).await?;
-        init(&mut connection, &config.inboxes, &config.deployment, clock).await?;
+        database.options = Some(cluster.connect_options(DATABASE));
+        init(&mut connection, &database.inboxes, &config.deployment, clock).await?;
         // The service's own first pass would come too late for the claim that is about to be printed.
         let request = PassRequest {
             deployment: &config.deployment,
-            specs: &config.inboxes,
+            specs: &database.inboxes,
             replica: None,
             trigger: Trigger::Start,
             confirm_clock: false,
@@ -66,13 +73,6 @@ impl Private {
         };
         run_pass(&mut connection, request).await?;
         Ok(Self { cluster })
-    }
-
-    pub(crate) fn database(&self) -> Database {
-        Database {
-            name: "embedded".to_owned(),
-            options: self.cluster.connect_options(DATABASE),
-        }
     }
 
     pub(crate) fn greeting(&self, tables: &[TableName], address: SocketAddr) -> Greeting {

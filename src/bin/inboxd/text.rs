@@ -1,17 +1,20 @@
 //! Text for people. The values are the library's; nothing is decided here.
 
-use std::fmt::Write as _;
+use std::{collections::BTreeMap, fmt::Write as _};
 
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 use inboxd::{
-    Finding, Plan, Severity,
-    maintain::{InitReport, PassOutcome, PlannedInbox, StepOutcome},
+    Finding, Happening, Plan, Severity,
+    maintain::{InitReport, PassOutcome, PlannedInbox, StepOutcome, Takeover},
     postgres::DbError,
-    service::{InboxStatus, PartitionState, Status},
+    service::{DatabaseStatus, InboxStatus, PartitionState, Status},
     show_duration,
 };
 
-use crate::embedded::Greeting;
+use crate::{
+    commands::{Answers, Inboxes, Simulated},
+    embedded::Greeting,
+};
 
 fn time(at: DateTime<Utc>) -> String {
     at.to_rfc3339_opts(SecondsFormat::Secs, true)
@@ -86,9 +89,9 @@ pub(crate) fn error(error: &anyhow::Error) -> String {
     text
 }
 
-pub(crate) fn init(report: &InitReport) -> String {
+pub(crate) fn init(answers: &Answers<InitReport>) -> String {
     let mut text = String::new();
-    for inbox in &report.inboxes {
+    for inbox in answers.done().flat_map(|report| &report.inboxes) {
         let table = if inbox.table_made {
             "table made"
         } else {
@@ -101,13 +104,16 @@ pub(crate) fn init(report: &InitReport) -> String {
         };
         let _ = writeln!(text, "{}: {table}, {functions}", inbox.inbox);
     }
+    if text.is_empty() {
+        return text;
+    }
     text.push_str("Next: `inboxd run` makes the partitions once, `inboxd serve` keeps them.\n");
     text
 }
 
-pub(crate) fn plan(planned: &[PlannedInbox]) -> String {
+pub(crate) fn plan(answers: &Answers<Inboxes<PlannedInbox>>) -> String {
     let mut text = String::new();
-    for PlannedInbox { inbox, plan, .. } in planned {
+    for PlannedInbox { inbox, plan, .. } in answers.done().flat_map(|planned| &planned.inboxes) {
         let _ = writeln!(text, "{inbox}: {}", what_is_planned(plan));
         for step in &plan.steps {
             let _ = writeln!(
@@ -135,7 +141,71 @@ fn what_is_planned(plan: &Plan) -> String {
     format!("{steps}; runway {}", runway(plan.runway_seconds))
 }
 
-pub(crate) fn outcome(outcome: &PassOutcome) -> String {
+pub(crate) fn takeover(answers: &Answers<Inboxes<Takeover>>) -> String {
+    let mut text = String::new();
+    for Takeover {
+        inbox,
+        deployment_before,
+        is_taken,
+    } in answers.done().flat_map(|taken| &taken.inboxes)
+    {
+        let what = if *is_taken {
+            format!("taken over from deployment {deployment_before:?}")
+        } else {
+            "was ours already".to_owned()
+        };
+        let _ = writeln!(text, "{inbox}: {what}");
+    }
+    text
+}
+
+pub(crate) fn simulation(answers: &Answers<Inboxes<Simulated>>) -> String {
+    let mut text = String::new();
+    for Simulated { inbox, events } in answers.done().flat_map(|simulated| &simulated.inboxes) {
+        let _ = writeln!(text, "{inbox}");
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        for event in events {
+            let what = match &event.what {
+                Happening::Step(step) => {
+                    *counts.entry(step.action.as_str()).or_default() += 1;
+                    format!("{:<13} {}  {}", step.action.as_str(), step.relation, step.reason)
+                }
+                Happening::ClaimsFail => "CLAIMS FAIL for want of a partition".to_owned(),
+                Happening::ClaimsGoOn => "claims go on".to_owned(),
+                Happening::Severity { severity, because } => {
+                    format!(
+                        "{}: {}",
+                        state(*severity),
+                        because.as_deref().unwrap_or("all is well again")
+                    )
+                }
+            };
+            let clock = if event.at == event.database_time {
+                String::new()
+            } else {
+                format!(" (database: {})", time(event.database_time))
+            };
+            let _ = writeln!(text, "  {}{clock}  {what}", time(event.at));
+        }
+        let counts: Vec<String> = counts
+            .iter()
+            .map(|(action, count)| format!("{count} {action}"))
+            .collect();
+        let counts = if counts.is_empty() {
+            "no step".to_owned()
+        } else {
+            counts.join(", ")
+        };
+        let _ = writeln!(text, "  in all: {counts}");
+    }
+    text
+}
+
+pub(crate) fn outcomes(answers: &Answers<PassOutcome>) -> String {
+    answers.done().map(outcome).collect::<Vec<_>>().join("\n")
+}
+
+fn outcome(outcome: &PassOutcome) -> String {
     let mut text = String::new();
     let report = match outcome {
         PassOutcome::Ran(report) => report,
@@ -193,19 +263,33 @@ pub(crate) fn outcome(outcome: &PassOutcome) -> String {
 }
 
 pub(crate) fn status(status: &Status) -> String {
-    let mut text = String::new();
-    let standby = if status.standby { ", a standby" } else { "" };
+    let mut text = format!("{}: deployment {:?}\n", state(status.severity), status.deployment);
+    let next: Vec<String> = status.next_runs.iter().copied().map(time).collect();
+    let _ = writeln!(text, "next runs, if `inboxd serve` is up: {}", next.join(", "));
+    for database in &status.databases {
+        status_of_database(&mut text, database);
+    }
+    text
+}
+
+fn status_of_database(text: &mut String, database: &DatabaseStatus) {
+    if let Some(error) = &database.error {
+        let _ = writeln!(text, "\nFAIL: database {}: {error}", database.database);
+        return;
+    }
+    let standby = if database.standby { ", a standby" } else { "" };
+    let now = database
+        .now
+        .map_or_else(String::new, |now| format!(", its time {}", time(now)));
     let _ = writeln!(
         text,
-        "{}: deployment {:?}, database time {}{standby}",
-        state(status.severity),
-        status.deployment,
-        time(status.now)
+        "\n{}: database {}{now}{standby}",
+        state(database.severity),
+        database.database
     );
-    match &status.last_run {
-        None => text.push_str("last run: none\n"),
-        Some(run) => {
-            let ago = show_duration(status.now - run.started_at);
+    match (&database.last_run, database.now) {
+        (Some(run), Some(now)) => {
+            let ago = show_duration(now - run.started_at);
             let outcome = run.outcome.as_deref().unwrap_or("not finished");
             let _ = writeln!(
                 text,
@@ -213,19 +297,25 @@ pub(crate) fn status(status: &Status) -> String {
                 run.steps_done, run.steps_failed
             );
         }
+        _ => text.push_str("last run: none\n"),
     }
-    let next: Vec<String> = status.next_runs.iter().copied().map(time).collect();
-    let _ = writeln!(text, "next runs, if `inboxd serve` is up: {}", next.join(", "));
-    checks(&mut text, status);
-    for inbox in &status.inboxes {
+    for replica in &database.replicas {
+        let (host, process, version) = (&replica.host, replica.process_id, &replica.version);
+        let _ = writeln!(
+            text,
+            "replica: {host}, process {process}, version {version}, heartbeat {}",
+            time(replica.heartbeat_at)
+        );
+    }
+    checks(text, database);
+    for inbox in &database.inboxes {
         text.push('\n');
-        status_of_inbox(&mut text, inbox);
+        status_of_inbox(text, inbox);
     }
-    text
 }
 
-fn checks(text: &mut String, status: &Status) {
-    for check in &status.checks {
+fn checks(text: &mut String, database: &DatabaseStatus) {
+    for check in &database.checks {
         let _ = writeln!(
             text,
             "  {}  {}\n        -> {}",
@@ -300,16 +390,21 @@ pub(crate) fn check(status: &Status) -> String {
             Severity::Fail => "fail: claims fail, or soon will, or could double",
         }
     );
-    checks(&mut text, status);
-    for inbox in &status.inboxes {
-        let _ = writeln!(
-            text,
-            "{}: {}, runway {}",
-            state(inbox.severity),
-            inbox.inbox,
-            runway(inbox.runway_seconds)
-        );
-        findings(&mut text, &inbox.findings);
+    for database in &status.databases {
+        if let Some(error) = &database.error {
+            let _ = writeln!(text, "fail: {error}");
+        }
+        checks(&mut text, database);
+        for inbox in &database.inboxes {
+            let _ = writeln!(
+                text,
+                "{}: {}, runway {}",
+                state(inbox.severity),
+                inbox.inbox,
+                runway(inbox.runway_seconds)
+            );
+            findings(&mut text, &inbox.findings);
+        }
     }
     text
 }

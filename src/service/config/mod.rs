@@ -1,6 +1,8 @@
 //! The configuration: one TOML file plus environment, every value checked before the first connection.
 
 mod check;
+mod inbox;
+mod problems;
 mod raw;
 #[cfg(test)]
 mod tests;
@@ -23,10 +25,8 @@ const ENV_OPTIONS: &[&str] = &["INBOXD_CONFIG", "INBOXD_STATE_DIR", "INBOXD_JSON
 pub struct Config {
     /// The name under which a set of replicas manages its inboxes.
     pub deployment: String,
-    /// The database; none when it is to come from elsewhere (a private cluster).
-    pub database: Option<Database>,
-    /// The inboxes.
-    pub inboxes: Vec<InboxSpec>,
+    /// The databases, at least one, each with its inboxes.
+    pub databases: Vec<Database>,
     /// When a pass runs.
     pub schedule: Schedule,
     /// The limits of maintenance statements.
@@ -39,23 +39,46 @@ pub struct Config {
     pub log: Log,
 }
 
-/// One database.
+/// One database with its inboxes.
 #[derive(Clone)]
 pub struct Database {
     /// Its name in the configuration.
     pub name: String,
-    /// How to connect.
-    pub options: PgConnectOptions,
+    /// How to connect; none when no URL is configured.
+    pub options: Option<PgConnectOptions>,
+    /// Its inboxes.
+    pub inboxes: Vec<InboxSpec>,
 }
+
+impl Database {
+    /// How to connect.
+    ///
+    /// # Errors
+    /// When no URL is configured.
+    pub fn connect_options(&self) -> Result<&PgConnectOptions, NoDatabase> {
+        self.options.as_ref().ok_or(NoDatabase)
+    }
+}
+
+/// No database is configured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "no database is configured: set DATABASE_URL or `[database] url` (postgres://user:password@host/database); \
+     `inboxd serve --embedded` tries it with a private PostgreSQL"
+)]
+pub struct NoDatabase;
 
 impl std::fmt::Debug for Database {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "Database {{ {}: {} }}",
-            self.name,
-            crate::postgres::describe(&self.options)
-        )
+        let place = self
+            .options
+            .as_ref()
+            .map_or_else(|| "no URL".to_owned(), crate::postgres::describe);
+        f.debug_struct("Database")
+            .field("name", &self.name)
+            .field("place", &place)
+            .field("inboxes", &self.inboxes)
+            .finish()
     }
 }
 

@@ -11,7 +11,10 @@ use axum::{Router, routing::get};
 use sqlx::PgPool;
 
 use self::problem::Problem;
-use super::{config::Config, worker::Shared};
+use super::{
+    config::{Config, Database},
+    worker::{Heart, Shared},
+};
 use crate::clock::Clock;
 
 /// The longest that a request for the status may take.
@@ -22,8 +25,17 @@ const STATUS_TIMEOUT: Duration = Duration::from_secs(10);
 pub(super) struct Context {
     pub(super) config: Arc<Config>,
     pub(super) clock: Clock,
+    pub(super) heart: Heart,
+    pub(super) members: Arc<[Member]>,
+}
+
+/// One database, as the endpoints see it.
+#[derive(Debug, Clone)]
+pub(super) struct Member {
+    pub(super) database: Arc<Database>,
     pub(super) shared: Shared,
-    pub(super) pool: PgPool,
+    /// None where no URL is configured.
+    pub(super) pool: Option<PgPool>,
 }
 
 pub(super) fn router(context: Context) -> Router {

@@ -11,19 +11,26 @@ pub(super) struct Ready {
     reasons: Vec<String>,
 }
 
-/// 200 when the last pass left every inbox with all its days; 503 with the reasons otherwise.
+/// 200 when the schedule lives and the last pass left every inbox of every database with all its days; 503 with the
+/// reasons otherwise.
 pub(super) async fn readyz(State(context): State<Context>) -> (StatusCode, Json<Ready>) {
-    let reasons = context.shared.why_not_ready(&context.config, context.clock.now());
-    let status = if reasons.is_empty() {
+    let now = context.clock.now();
+    let mut reasons: Vec<String> = context.heart.why_not_alive().into_iter().collect();
+    for member in context.members.iter() {
+        let why = member.shared.why_not_ready(&context.config.schedule, now);
+        match context.members.len() {
+            1 => reasons.extend(why),
+            _ => reasons.extend(
+                why.into_iter()
+                    .map(|why| format!("database {}: {why}", member.database.name)),
+            ),
+        }
+    }
+    let ready = reasons.is_empty();
+    let status = if ready {
         StatusCode::OK
     } else {
         StatusCode::SERVICE_UNAVAILABLE
     };
-    (
-        status,
-        Json(Ready {
-            ready: reasons.is_empty(),
-            reasons,
-        }),
-    )
+    (status, Json(Ready { ready, reasons }))
 }

@@ -5,7 +5,7 @@ mod documented;
 use std::collections::HashMap;
 
 use super::*;
-use crate::pure::{Consumers, Retention, Routing};
+use crate::pure::{Consumers, Ident, OnExpiry, Retention, Routing};
 
 /// Loads a file's text under an environment.
 fn load(text: &str, environment: &[(&str, &str)]) -> Result<Config, ConfigError> {
@@ -40,11 +40,11 @@ fn assert_tells(message: &str, parts: &[&str]) {
 #[test]
 fn nothing_at_all_is_a_configuration_without_a_database() {
     let config = Config::load(None, HashMap::new()).unwrap();
-    assert!(config.database.is_none());
+    assert!(config.databases[0].connect_options().is_err());
     assert_eq!(config.deployment, "default");
-    assert_eq!(config.inboxes.len(), 1);
-    assert_eq!(config.inboxes[0].table.to_string(), "public.inbox");
-    assert_eq!(config.inboxes[0].name, "main.public.inbox");
+    assert_eq!(config.databases[0].inboxes.len(), 1);
+    assert_eq!(config.databases[0].inboxes[0].table.to_string(), "public.inbox");
+    assert_eq!(config.databases[0].inboxes[0].name, "main.public.inbox");
     assert_eq!(config.listen.to_string(), "127.0.0.1:8087");
 }
 
@@ -179,7 +179,7 @@ fn s16_a_retention_needs_a_unit_and_is_never_zero() {
         &["inbox.0.retention", "unit"],
     );
     let config = load("[[inbox]]\ntable = 'a'\nretention = 'forever'", &[]).unwrap();
-    assert_eq!(config.inboxes[0].policy.retention, Retention::Forever);
+    assert_eq!(config.databases[0].inboxes[0].policy.retention, Retention::Forever);
 }
 
 #[test]
@@ -298,13 +298,13 @@ fn the_environment_outranks_the_file() {
     .unwrap();
     assert_eq!(config.deployment, "env");
     assert_eq!(config.schedule.to_string(), "0 0 2 * * *");
-    assert_eq!(config.database.unwrap().options.get_host(), "env");
+    assert_eq!(config.databases[0].connect_options().unwrap().get_host(), "env");
 
     let config = load(file, &[("INBOXD_DATABASE__URL", "postgres://ours/d")]).unwrap();
-    assert_eq!(config.database.unwrap().options.get_host(), "ours");
+    assert_eq!(config.databases[0].connect_options().unwrap().get_host(), "ours");
     // An empty variable is how a shell says "not set".
     let config = load(file, &[("DATABASE_URL", "")]).unwrap();
-    assert_eq!(config.database.unwrap().options.get_host(), "file");
+    assert_eq!(config.databases[0].connect_options().unwrap().get_host(), "file");
 }
 
 #[test]
@@ -323,8 +323,8 @@ fn a_variable_of_digits_stays_text_and_reads_as_a_number_where_one_is_wanted() {
             &[],
         )
         .unwrap();
-        assert_eq!(config.inboxes[0].policy.ahead.days(), 9);
-        assert_eq!(config.inboxes[0].claim.max_batch, 9);
+        assert_eq!(config.databases[0].inboxes[0].policy.ahead.days(), 9);
+        assert_eq!(config.databases[0].inboxes[0].claim.max_batch, 9);
     }
 }
 
@@ -336,14 +336,22 @@ fn a_database_may_have_a_name_of_its_own() {
         &[],
     )
     .unwrap();
-    assert_eq!(config.database.unwrap().name, "orders");
-    let names: Vec<_> = config.inboxes.iter().map(|inbox| inbox.name.as_str()).collect();
+    assert_eq!(config.databases[0].name, "orders");
+    let names: Vec<_> = config.databases[0]
+        .inboxes
+        .iter()
+        .map(|inbox| inbox.name.as_str())
+        .collect();
     assert_eq!(names, ["orders.public.a", "orders.public.b"]);
 
     for (text, parts) in [
         (
-            "[databases.a]\nurl = 'postgres://h/d'\n[databases.b]\nurl = 'postgres://h/d'",
-            ["databases", "a, b", "one database"],
+            "[databases.a]\nurl = 'postgres://h/d'\n[databases.b]\nurl = 'postgres://h/d'\n[[inbox]]\ntable = 'x'",
+            ["inbox.0.database", "(none)", "the name of a database: a, b"],
+        ),
+        (
+            "[databases.a]\nurl = 'postgres://h/d'\n[databases.b]\nurl = 'postgres://h/d'\n[[inbox]]\ntable = 'x'\ndatabase = 'a'",
+            ["inbox", "(none)", "database = \"b\""],
         ),
         (
             "[databases.a]\nurl = 'postgres://h/d'\n[database]\nurl = 'postgres://h/d'",
@@ -360,6 +368,67 @@ fn a_database_may_have_a_name_of_its_own() {
 }
 
 #[test]
+fn several_databases_have_inboxes_of_their_own() {
+    let config = load(
+        "[databases.b]\nurl = 'postgres://h/two'\n[databases.a]\nurl = 'postgres://h/one'\n\
+         [[inbox]]\ntable = 'x'\ndatabase = 'b'\n[[inbox]]\ntable = 'x'\ndatabase = 'a'",
+        &[("DATABASE_URL", "postgres://elsewhere/d")],
+    )
+    .unwrap();
+    let found: Vec<_> = config
+        .databases
+        .iter()
+        .map(|database| {
+            (
+                database.inboxes[0].name.as_str(),
+                database.connect_options().unwrap().get_database().unwrap(),
+            )
+        })
+        .collect();
+    assert_eq!(found, [("a.public.x", "one"), ("b.public.x", "two")]);
+}
+
+#[test]
+fn what_becomes_of_an_expired_partition_is_checked_as_a_whole() {
+    let config = load(
+        "[[inbox]]\ntable = 'a'\non_expiry = 'keep'\narchive_schema = 'old'",
+        &[],
+    )
+    .unwrap();
+    let kept = &config.databases[0].inboxes[0].policy.on_expiry;
+    assert_eq!(
+        *kept,
+        OnExpiry::Keep {
+            archive_schema: Some(Ident::new("old").unwrap())
+        }
+    );
+    let config = load(
+        "[[inbox]]\ntable = 'a'\nbefore_drop = ['/bin/export', '-v']\nbefore_drop_timeout = '1h'",
+        &[],
+    )
+    .unwrap();
+    let hook = config.databases[0].inboxes[0].before_drop.clone().unwrap();
+    assert_eq!((hook.command.len(), hook.timeout.as_secs()), (2, 3600));
+    for (keys, parts) in [
+        ("archive_schema = 'old'", ["archive_schema", "old", "on_expiry"]),
+        (
+            "on_expiry = 'keep'\nbefore_drop = ['x']",
+            ["before_drop", "x", "on_expiry"],
+        ),
+        ("before_drop = []", ["before_drop", "[]", "a program"]),
+        ("before_drop = ['']", ["before_drop", "", "a program"]),
+        ("before_drop_timeout = '0s'", ["before_drop_timeout", "0s", "24h"]),
+        ("on_expiry = 'burn'", ["on_expiry", "burn", "\"drop\" or \"keep\""]),
+        (
+            "routing = 'message_id'\nretention = '400d'",
+            ["retention", "400d", "366d"],
+        ),
+    ] {
+        assert_tells(&refusal(&format!("[[inbox]]\ntable = 'a'\n{keys}")), &parts);
+    }
+}
+
+#[test]
 fn what_is_given_arrives() {
     let config = load(
         "[[inbox]]\ntable = 'sales.inbox'\nrouting = 'message_id'\nconsumers = 'many'\nahead = 3\nretention = '1d 12h'\n\
@@ -368,7 +437,7 @@ fn what_is_given_arrives() {
         &[],
     )
     .unwrap();
-    let inbox = &config.inboxes[0];
+    let inbox = &config.databases[0].inboxes[0];
     assert_eq!(inbox.name, "main.sales.inbox");
     assert_eq!(
         (inbox.policy.routing, inbox.policy.consumers),
