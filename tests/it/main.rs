@@ -19,6 +19,8 @@ mod pass;
 #[cfg(test)]
 mod reconcile;
 #[cfg(test)]
+mod replicas;
+#[cfg(test)]
 mod serve;
 #[cfg(test)]
 mod serve_embedded;
