@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sqlx::{ConnectOptions, Connection, PgConnection, postgres::PgConnectOptions};
 
-use super::error::{DbError, Doing};
+use super::error::{DbError, ErrorKind};
 
 /// The limits of a session's statements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,10 +59,17 @@ pub fn session_options(options: &PgConnectOptions, application_name: &str, timeo
         .disable_statement_logging()
 }
 
-/// Opens one connection of our own.
+/// What PostgreSQL and poolers answer to a first packet that they do not understand.
+const PROTOCOL_VIOLATION: &str = "08P01";
+
+const DIRECTLY: &str =
+    "inboxd needs a session of its own; connect to PostgreSQL directly, not through a pooler such as pgbouncer";
+
+/// Opens one connection of our own, and makes sure that our settings hold on it: a pooler in between may refuse or drop
+/// them, and session locks taken through one would stay behind.
 ///
 /// # Errors
-/// When the server cannot be reached within ten seconds or refuses us.
+/// When the server cannot be reached within ten seconds, refuses us, or our settings do not arrive.
 pub async fn connect(
     options: &PgConnectOptions,
     application_name: &str,
@@ -70,15 +77,42 @@ pub async fn connect(
 ) -> Result<PgConnection, DbError> {
     let options = session_options(options, application_name, timeouts);
     let place = describe(&options);
-    let connecting = PgConnection::connect_with(&options);
     // Only the opening of a connection is ever cut short; what runs on it is bounded by the server.
-    match tokio::time::timeout(Duration::from_secs(10), connecting).await {
-        Ok(connected) => connected.doing(|| format!("cannot connect to {place}")),
-        Err(_) => Err(DbError::noticed(
-            super::error::ErrorKind::Unreachable,
-            format!("cannot connect to {place}: no answer within 10 s"),
-        )),
+    let connecting = tokio::time::timeout(Duration::from_secs(10), open(&options));
+    let (connection, settings_hold) = match connecting.await {
+        Ok(Ok(opened)) => opened,
+        Ok(Err(sqlx::Error::Database(error))) if error.code().as_deref() == Some(PROTOCOL_VIOLATION) => {
+            let message = error.message();
+            return Err(DbError::noticed(
+                ErrorKind::Refused,
+                format!("cannot connect to {place}: {message}; {DIRECTLY}"),
+            ));
+        }
+        Ok(Err(error)) => return Err(DbError::new(format!("cannot connect to {place}"), error)),
+        Err(_) => {
+            return Err(DbError::noticed(
+                ErrorKind::Unreachable,
+                format!("cannot connect to {place}: no answer within 10 s"),
+            ));
+        }
+    };
+    if !settings_hold {
+        return Err(DbError::noticed(
+            ErrorKind::Refused,
+            format!("{place}: our session settings do not arrive; {DIRECTLY}"),
+        ));
     }
+    Ok(connection)
+}
+
+async fn open(options: &PgConnectOptions) -> Result<(PgConnection, bool), sqlx::Error> {
+    let mut connection = PgConnection::connect_with(options).await?;
+    let settings_hold = sqlx::query_scalar(include_str!("../../sql/observe/settings_hold.sql"))
+        // Not by name: a pooler may hand us a session in which that name is taken.
+        .persistent(false)
+        .fetch_one(&mut connection)
+        .await?;
+    Ok((connection, settings_hold))
 }
 
 /// Where the options lead to, without a password.

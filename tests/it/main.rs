@@ -27,6 +27,8 @@ mod serve_embedded;
 #[cfg(test)]
 mod sql;
 #[cfg(test)]
+mod states;
+#[cfg(test)]
 mod support;
 #[cfg(test)]
 mod waiting;

@@ -1,0 +1,426 @@
+//! Every state said plainly: what goes wrong over days, and what stands between us and the server.
+
+use std::{
+    net::TcpListener,
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use chrono::TimeDelta;
+use inboxd::{Day, Retention, Severity, maintain::StepOutcome, postgres::ErrorKind};
+use sqlx::ConnectOptions;
+
+use crate::support::{
+    clock::ClockServer,
+    folder::Folder,
+    inbox::{Deployment, claim, codes, only, random_id, spec, sql, sqlstate, steps},
+    process,
+    program::{A_WHILE, Service, ask, inboxd},
+    server,
+};
+
+fn unique(name: &str) -> String {
+    format!("{name}_{}", random_id().simple())
+}
+
+#[tokio::test]
+async fn s1_when_every_create_fails_the_runway_falls_from_the_first_failure_and_fails_before_the_last_day() {
+    let server = ClockServer::start(&[]).await;
+    server.set_to("2026-12-01T12:00:00Z".parse().unwrap());
+    let mut deployment = Deployment::new(server.database().await, server.clock(), vec![spec("public.inbox")]);
+    deployment.init().await.unwrap();
+    deployment.done().await;
+    let mut admin = deployment.database.connect().await;
+    let service = unique("service");
+    sql(
+        &mut admin,
+        format!("create role {service} login; grant usage on schema inboxd to {service}"),
+    )
+    .await;
+    sql(
+        &mut admin,
+        format!("grant select, insert, update, delete on all tables in schema inboxd to {service}"),
+    )
+    .await;
+    deployment.options = deployment.options.clone().username(&service);
+
+    let (mut severities, mut runways) = (Vec::new(), Vec::new());
+    for _ in 0..8 {
+        server.step(TimeDelta::days(1));
+        let report = deployment.pass().await;
+        let failed = report
+            .steps()
+            .filter(|step| {
+                matches!(
+                    &step.outcome,
+                    StepOutcome::Failed {
+                        kind: ErrorKind::Privilege,
+                        ..
+                    }
+                )
+            })
+            .count();
+        assert!(failed > 0, "{report:?}");
+        assert_eq!(report.outcome.as_str(), "partial", "told at the first failure");
+        let after = &only(&report).after;
+        assert!(
+            codes(after).contains(&"missing_privilege".to_owned()),
+            "{:?}",
+            codes(after)
+        );
+        let runway = after
+            .findings
+            .iter()
+            .filter(|finding| finding.message.contains("for want of a partition"))
+            .map(|finding| finding.severity);
+        severities.push(runway.max());
+        runways.push(after.runway_seconds.unwrap());
+    }
+    assert!(
+        runways.windows(2).all(|pair| pair[1] < pair[0] || pair[0] == 0),
+        "{runways:?}"
+    );
+    assert_eq!(severities[0], Some(Severity::Warn));
+    let first_fail = severities
+        .iter()
+        .position(|severity| *severity == Some(Severity::Fail))
+        .unwrap();
+    assert!(
+        runways[first_fail] >= 86_400,
+        "it fails more than a day before claims do: {runways:?}"
+    );
+    assert_eq!(runways[7], 0);
+    assert_eq!(
+        sqlstate(&claim(&mut admin, "inbox", random_id()).await.unwrap_err()),
+        "23514"
+    );
+    deployment.options = deployment.database.options.clone();
+    deployment.done().await;
+    assert!(claim(&mut admin, "inbox", random_id()).await.unwrap());
+}
+
+#[tokio::test]
+async fn s2_a_lock_that_makes_every_drop_fail_for_a_month_stops_no_creation() {
+    let server = ClockServer::start(&[]).await;
+    server.set_to("2026-12-01T12:00:00Z".parse().unwrap());
+    let mut spec = spec("public.inbox");
+    spec.policy.retention = Retention::For(TimeDelta::days(1));
+    spec.policy.drop_grace = TimeDelta::hours(1);
+    let mut deployment = Deployment::new(server.database().await, server.clock(), vec![spec]);
+    deployment.timeouts.lock = Duration::from_millis(20);
+    deployment.retries.attempts = 1;
+    deployment.init().await.unwrap();
+    deployment.done().await;
+    server.step(TimeDelta::days(2));
+    deployment.done().await;
+    // Somebody reads the detached day for a month.
+    let mut reader = deployment.database.connect().await;
+    sql(&mut reader, "begin; select count(*) from inbox_2026_12_01").await;
+    let mut failed = 0;
+    for _ in 0..30 {
+        server.step(TimeDelta::days(1));
+        let report = deployment.pass().await;
+        for step in report.steps() {
+            if step.step.relation.as_str() == "inbox_2026_12_01" {
+                failed += usize::from(matches!(
+                    &step.outcome,
+                    StepOutcome::Failed {
+                        kind: ErrorKind::LockTimeout,
+                        ..
+                    }
+                ));
+            } else {
+                assert_eq!(step.outcome, StepOutcome::Done, "{step:?}");
+            }
+        }
+        assert!(only(&report).after.runway_seconds.unwrap() > 7 * 86_400);
+    }
+    assert_eq!(failed, 30, "each failure is told and counted");
+    let counted: i64 = sqlx::query_scalar(
+        "select count(*) from inboxd.steps where outcome = 'failed' and error_kind = 'lock_timeout'",
+    )
+    .fetch_one(&mut deployment.database.connect().await)
+    .await
+    .unwrap();
+    assert_eq!(counted, 30);
+    sql(&mut reader, "commit").await;
+    assert!(deployment.done().await.contains(&"drop inbox_2026_12_01".to_owned()));
+}
+
+#[tokio::test]
+async fn s3_a_service_that_is_killed_again_and_again_does_its_due_work_at_each_start() {
+    let server = ClockServer::start(&[]).await;
+    server.set_to("2026-12-01T12:00:00Z".parse().unwrap());
+    let database = server.database().await;
+    ask(&database.url, &["init"]).must(0, &[]);
+    let mut connection = database.connect().await;
+    for _ in 0..4 {
+        // Its schedule would not fire for a month: what is done is done at the start.
+        let mut command = inboxd(&["serve"]);
+        command
+            .envs(server.shim_environment())
+            .env("DATABASE_URL", &database.url)
+            .env("INBOXD_SCHEDULE__CRON", "0 0 1 * *");
+        let mut service = Service::spawn(command);
+        let wanted = format!("inbox_{}", Day::containing(server.now()).plus(7).underscored());
+        let begin = std::time::Instant::now();
+        loop {
+            let made: bool = sqlx::query_scalar("select exists (select from inboxd.steps where relation_name = $1)")
+                .bind(&wanted)
+                .fetch_one(&mut connection)
+                .await
+                .unwrap();
+            if made {
+                break;
+            }
+            assert!(begin.elapsed() < A_WHILE, "{wanted} is not made");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        service.kill();
+        server.step(TimeDelta::days(1));
+    }
+    ask(&database.url, &["status"]).must(0, &["last run: "]);
+}
+
+/// A pgbouncer in transaction mode in front of a server; ended when dropped.
+struct Bouncer {
+    child: Child,
+    port: u16,
+}
+
+impl Bouncer {
+    fn start(folder: &Folder, socket_dir: &std::path::Path, ignored: &str) -> Self {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let file = folder.path().join(format!("pgbouncer-{port}.ini"));
+        let text = format!(
+            "[databases]\n* = host={} port=5432 user=postgres\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\
+             unix_socket_dir =\nauth_type = any\npool_mode = transaction\nignore_startup_parameters = {ignored}\n",
+            socket_dir.display()
+        );
+        std::fs::write(&file, text).unwrap();
+        process::open_to_all(&file);
+        let mut command = Command::new("pgbouncer");
+        command
+            .arg(&file)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let child = process::as_owner_of(socket_dir, &mut command)
+            .spawn()
+            .expect("pgbouncer is needed to stand in front of a server: apt-get install pgbouncer");
+        let listens = || std::net::TcpStream::connect(("127.0.0.1", port)).ok();
+        process::poll(Duration::from_secs(20), listens).expect("pgbouncer listens");
+        Self { child, port }
+    }
+}
+
+impl Drop for Bouncer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[tokio::test]
+async fn s30_a_pooler_in_front_is_noticed_and_refused_with_the_remedy() {
+    let folder = Folder::new();
+    process::open_to_all(folder.path());
+    let own = server::own(&[]).await;
+    let database = own.database().await;
+    ask(&database.url, &["init"]).must(0, &[]);
+    // One that refuses our settings, and one that is told to drop them in silence.
+    for ignored in ["extra_float_digits", "extra_float_digits,options"] {
+        let bouncer = Bouncer::start(&folder, own.cluster.socket_dir(), ignored);
+        let url = format!(
+            "postgres://postgres@127.0.0.1:{}/{}?sslmode=disable",
+            bouncer.port, database.name
+        );
+        for command in ["init", "plan", "run"] {
+            ask(&url, &[command]).must_fail(&["directly", "pgbouncer"]);
+        }
+        ask(&url, &["check"]).must(2, &["directly"]);
+        // Consumers may come through it all the same: a claim takes only transaction locks.
+        ask(&database.url, &["run"]);
+        let options: sqlx::postgres::PgConnectOptions = url.parse().unwrap();
+        let mut consumer = options.connect().await.unwrap();
+        sql(
+            &mut consumer,
+            format!("begin; select inbox_claim('{}', 'orders'); commit", random_id()),
+        )
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn s31_a_flood_of_status_requests_takes_no_connection_from_maintenance() {
+    let database = server::database().await;
+    ask(&database.url, &["init"]).must(0, &[]);
+    let mut service = Service::start(&database.url, &[("INBOXD_SCHEDULE__CRON", "* * * * * *")]);
+    service.wait_until_ready().await;
+    let url = service.url("/v1/status");
+    let client = reqwest::Client::new();
+    let flood: Vec<_> = (0..60)
+        .map(|_| {
+            let (client, url) = (client.clone(), url.clone());
+            tokio::spawn(async move {
+                for _ in 0..10 {
+                    let status = client.get(&url).send().await.unwrap().status().as_u16();
+                    assert!(status == 200 || status == 503, "{status}");
+                }
+            })
+        })
+        .collect();
+    let mut connection = database.connect().await;
+    let count = "select count(*) from inboxd.runs where outcome = 'done'";
+    let before: i64 = sqlx::query_scalar(count).fetch_one(&mut connection).await.unwrap();
+    let begin = std::time::Instant::now();
+    loop {
+        let now: i64 = sqlx::query_scalar(count).fetch_one(&mut connection).await.unwrap();
+        if now > before + 1 {
+            break;
+        }
+        assert!(begin.elapsed() < A_WHILE, "no run beside the flood");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    for task in flood {
+        task.await.unwrap();
+    }
+    service.must_end();
+}
+
+#[tokio::test]
+async fn s32_a_service_role_without_what_it_needs_is_told_the_grant_as_one_would_write_it() {
+    let mut deployment = Deployment::running(vec![spec("public.inbox")]).await;
+    let mut admin = deployment.database.connect().await;
+    let (owner, service) = (unique("owner"), unique("service"));
+    sql(
+        &mut admin,
+        format!("create role {owner}; create role {service} login; alter table inbox owner to {owner}"),
+    )
+    .await;
+    sql(
+        &mut admin,
+        format!(
+            "grant create, usage on schema public to {owner}, {service}; grant usage on schema inboxd to {service}"
+        ),
+    )
+    .await;
+    sql(
+        &mut admin,
+        format!("grant select, insert, update, delete on all tables in schema inboxd to {service}"),
+    )
+    .await;
+    deployment.options = deployment.options.clone().username(&service);
+    let lacking = async |deployment: &Deployment| -> Vec<String> {
+        let plan = deployment.plan().await.remove(0).plan;
+        let finding = |finding: &inboxd::Finding| finding.remedy.strip_prefix("grant it: ").map(str::to_owned);
+        plan.findings.iter().filter_map(finding).collect()
+    };
+    assert_eq!(lacking(&deployment).await, [format!("grant {owner} to {service}")]);
+    let version: i32 = sqlx::query_scalar("select current_setting('server_version_num')::int")
+        .fetch_one(&mut admin)
+        .await
+        .unwrap();
+    if version >= 160_000 {
+        // From 16 on a role may be a member and still not be allowed to make the owner the owner of anything.
+        sql(
+            &mut admin,
+            format!("grant {owner} to {service} with inherit true, set false"),
+        )
+        .await;
+        assert_eq!(
+            lacking(&deployment).await,
+            [format!("grant {owner} to {service} with set true")]
+        );
+        sql(&mut admin, format!("grant {owner} to {service} with set true")).await;
+    } else {
+        sql(&mut admin, format!("grant {owner} to {service}")).await;
+    }
+    assert_eq!(lacking(&deployment).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_standby_is_a_state_and_work_goes_on_once_it_is_promoted() {
+    let mut own = server::own(&[]).await;
+    let database = own.database().await;
+    ask(&database.url, &["init"]).must(0, &[]);
+    // A server that believes to follow another one, from where it was shut down.
+    std::fs::write(own.cluster.data_dir().join("standby.signal"), "").unwrap();
+    own.cluster.restart().await.unwrap();
+    ask(&database.url, &["run"]).must(0, &["standby"]);
+    ask(&database.url, &["init"]).must_fail(&["standby", "primary"]);
+    ask(&database.url, &["takeover"]).must_fail(&["standby"]);
+    let mut service = Service::start(&database.url, &[("INBOXD_SCHEDULE__CRON", "* * * * * *")]);
+    service.wait_for_log("the server is a standby; nothing is written until it is promoted");
+    let not_ready = service.wait_until("/readyz", 503).await;
+    assert!(
+        not_ready["reasons"][0].as_str().unwrap().contains("standby"),
+        "{not_ready}"
+    );
+    sql(&mut database.connect().await, "select pg_promote()").await;
+    service.wait_until_ready().await;
+    assert_eq!(service.logged_at("ERROR"), [""; 0]);
+    service.must_end();
+}
+
+#[tokio::test]
+async fn s37_a_journal_that_lives_a_week_is_spared_needless_vacuums_and_shows_its_age_and_dead_rows() {
+    let deployment = Deployment::running(vec![spec("public.inbox")]).await;
+    let mut admin = deployment.database.connect().await;
+    for _ in 0..20 {
+        sql(
+            &mut admin,
+            format!("begin; select inbox_claim('{}', 'orders'); rollback", random_id()),
+        )
+        .await;
+    }
+    sql(&mut admin, format!("select inbox_claim('{}', 'orders')", random_id())).await;
+    let begin = std::time::Instant::now();
+    loop {
+        // The statistics arrive when the session that made them is idle for a moment.
+        let json = ask(&deployment.database.url, &["status", "--json"]);
+        let status: serde_json::Value = serde_json::from_str(&json.out).unwrap();
+        let today = &status["databases"][0]["inboxes"][0]["partitions"][0];
+        assert!(today["xid_age"].as_i64().unwrap() > 0, "{today}");
+        if today["dead_rows"].as_i64().unwrap() >= 20 && today["estimated_rows"].as_i64().unwrap() >= 1 {
+            break;
+        }
+        assert!(begin.elapsed() < A_WHILE, "{today}");
+    }
+    let parameters: Vec<String> = sqlx::query_scalar(
+        "select distinct unnest(reloptions) from pg_class join pg_inherits on inhrelid = oid order by 1",
+    )
+    .fetch_all(&mut admin)
+    .await
+    .unwrap();
+    assert_eq!(
+        parameters,
+        ["autovacuum_vacuum_insert_threshold=-1", "vacuum_truncate=false"]
+    );
+}
+
+#[tokio::test]
+async fn a_run_over_many_inboxes_asks_no_more_questions_than_a_run_over_one() {
+    let own = server::own(&[("log_statement", "all"), ("log_line_prefix", "[%a] ")]).await;
+    let mut asked = Vec::new();
+    for inboxes in [1, 20] {
+        let specs = (0..inboxes)
+            .map(|number| spec(&format!("public.inbox_{number}")))
+            .collect();
+        let deployment = Deployment::new(own.database().await, inboxd::clock::Clock::system(), specs);
+        deployment.init().await.unwrap();
+        deployment.done().await;
+        let log = || {
+            std::fs::read_to_string(own.cluster.log_file())
+                .unwrap()
+                .lines()
+                .filter(|line| line.starts_with("[inboxd maintenance]"))
+                .count()
+        };
+        let before = log();
+        assert_eq!(steps(&deployment.pass().await), Vec::<String>::new());
+        asked.push(log() - before);
+    }
+    assert_eq!(asked[0], asked[1], "statements of a run that finds nothing to do");
+    assert!((5..30).contains(&asked[0]), "{asked:?}");
+}
