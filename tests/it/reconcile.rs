@@ -97,28 +97,60 @@ async fn s11_a_table_that_does_not_fit_is_reported_and_stays_detached() {
     assert_eq!(rows, 1);
 }
 
+/// A reader holds somebody's concurrent detach in its second phase, where it runs into its timeout.
+async fn leave_pending(deployment: &Deployment, name: &str) {
+    let mut reader = deployment.database.connect().await;
+    let mut hand = deployment.database.connect().await;
+    sql(&mut reader, "begin; select count(*) from inbox").await;
+    sql(&mut hand, "set lock_timeout = '100ms'").await;
+    let cut = sqlx::raw_sql(sqlx::AssertSqlSafe(format!(
+        "alter table inbox detach partition {name} concurrently"
+    )))
+    .execute(&mut hand)
+    .await;
+    assert_eq!(sqlstate(&cut.unwrap_err()), "55P03");
+    sql(&mut reader, "commit").await;
+}
+
 #[tokio::test]
 async fn a_pending_detach_of_a_day_that_is_needed_is_finalized_and_attached_again_in_one_run() {
     let mut deployment = Deployment::running(vec![spec("public.inbox")]).await;
     deployment.timeouts.lock = Duration::from_secs(10);
     let mut admin = deployment.database.connect().await;
     let name = named(today(&mut admin).await);
-    // A reader holds somebody's concurrent detach in its second phase, where it runs into its timeout.
-    let mut reader = deployment.database.connect().await;
-    sql(&mut reader, "begin; select count(*) from inbox").await;
-    sql(&mut admin, "set lock_timeout = '100ms'").await;
-    let cut = sqlx::raw_sql(sqlx::AssertSqlSafe(format!(
-        "alter table inbox detach partition {name} concurrently"
-    )))
-    .execute(&mut admin)
-    .await;
-    assert_eq!(sqlstate(&cut.unwrap_err()), "55P03");
-    sql(&mut reader, "commit").await;
+    leave_pending(&deployment, &name).await;
     assert_eq!(
         deployment.done().await,
         [format!("finalize {name}"), format!("attach {name}")]
     );
     assert!(claim(&mut admin, "inbox", random_id()).await.unwrap());
+}
+
+#[tokio::test]
+async fn s18_what_is_marked_as_something_else_stays_marked_so_when_its_detach_is_finalized() {
+    let deployment = Deployment::running(vec![spec("public.inbox")]).await;
+    let mut admin = deployment.database.connect().await;
+    let old = today(&mut admin).await.plus(-40);
+    let (name, next) = (named(old), old.next());
+    let comment = format!("inboxd inbox={} day={old}", random_id());
+    sql(
+        &mut admin,
+        format!(
+            "create table {name} (like inbox including defaults, primary key (message_id));
+             alter table inbox attach partition {name} for values from ('{old} 00:00+00') to ('{next} 00:00+00');
+             comment on table {name} is '{comment}'"
+        ),
+    )
+    .await;
+    leave_pending(&deployment, &name).await;
+    assert_eq!(deployment.done().await, [format!("finalize {name}")]);
+    let found: String = sqlx::query_scalar("select obj_description($1::regclass)")
+        .bind(&name)
+        .fetch_one(&mut admin)
+        .await
+        .unwrap();
+    assert_eq!(found, comment);
+    assert!(deployment.plan().await[0].plan.steps.is_empty(), "it is never removed");
 }
 
 #[tokio::test]

@@ -26,8 +26,13 @@ pub(super) async fn detach(connection: &mut PgConnection, work: Work<'_>) -> Res
 /// Ends an interrupted detach. It waits for every older snapshot in the database, within the session's timeouts; claims are
 /// not concerned. Whether its grace begins is decided afterwards: it may have been somebody else's detach, of a day that is needed.
 pub(super) async fn finalize(connection: &mut PgConnection, work: Work<'_>) -> Result<(), DbError> {
-    if work.step.day.is_some() {
-        mark(connection, work, None).await?;
+    if let Some(day) = work.step.day {
+        let found = catalog::relation(connection, work.oid()?, &work.step.schema, &work.step.relation).await?;
+        let marker = found.and_then(|relation| relation.marker);
+        // What says that it is something else still says so afterwards: such a table is never removed.
+        if marker.is_none_or(|marker| marker.inbox == work.inbox_id && marker.day == day) {
+            mark(connection, work, None).await?;
+        }
     }
     leave(connection, include_str!("../../../sql/ddl/finalize.sql"), work).await
 }
