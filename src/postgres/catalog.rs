@@ -450,8 +450,7 @@ fn read_relation(row: &PgRow, routing: Routing) -> Result<FoundRelation, sqlx::E
     let marker: Option<crate::pure::Marker> = row
         .try_get::<Option<&str>, _>("comment")?
         .and_then(|comment| comment.parse().ok());
-    let recorded: Option<DateTime<Utc>> = row.try_get("detached_at")?;
-    Ok(FoundRelation {
+    let mut relation = FoundRelation {
         schema: ident(row, "schema_name")?,
         name: ident(row, "relation_name")?,
         oid: oid(row, "oid")?,
@@ -465,7 +464,7 @@ fn read_relation(row: &PgRow, routing: Routing) -> Result<FoundRelation, sqlx::E
         bounds: row
             .try_get::<Option<&str>, _>("bounds")?
             .map(|text| Bounds::parse(text, routing)),
-        detached_at: recorded.or_else(|| marker.as_ref().and_then(|marker| marker.detached_at)),
+        detached_at: marker.as_ref().and_then(|marker| marker.detached_at),
         marker,
         has_key: row.try_get("has_key")?,
         owner: row.try_get("owner")?,
@@ -478,7 +477,13 @@ fn read_relation(row: &PgRow, routing: Routing) -> Result<FoundRelation, sqlx::E
         vacuumed_at: row.try_get("vacuumed_at")?,
         estimated_rows: row.try_get("estimated_rows")?,
         bytes: None,
-    })
+    };
+    // The record of another day is about another table that had this OID.
+    let recorded = days(row, "detached")?;
+    if let Some(at) = relation.day().and_then(|day| recorded.get(&day)) {
+        relation.detached_at = Some(*at);
+    }
+    Ok(relation)
 }
 
 /// Adds the sizes on disk, where they can be had without waiting.

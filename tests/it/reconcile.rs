@@ -126,6 +126,29 @@ async fn a_pending_detach_of_a_day_that_is_needed_is_finalized_and_attached_agai
     assert!(claim(&mut admin, "inbox", random_id()).await.unwrap());
 }
 
+/// A restored database gives its tables new OIDs, and the control schema in it still has the old ones.
+#[tokio::test]
+async fn an_oid_that_is_on_record_for_another_day_says_nothing_about_a_table() {
+    let deployment = Deployment::running(vec![spec("public.inbox")]).await;
+    let mut admin = deployment.database.connect().await;
+    let tomorrow = named(today(&mut admin).await.next());
+    for days_ago in [40, 41] {
+        sql(
+            &mut admin,
+            format!(
+                "insert into inboxd.partitions (inbox_id, day, relation_oid, detached_at)
+                 select id, current_date - {days_ago}, '{tomorrow}'::regclass::oid, now() - interval '30 days' from inboxd.inboxes"
+            ),
+        )
+        .await;
+    }
+    assert_eq!(deployment.done().await, Vec::<String>::new());
+    // Were it taken for detached on record, nobody would attach it again.
+    sql(&mut admin, format!("alter table inbox detach partition {tomorrow}")).await;
+    assert_eq!(deployment.done().await, [format!("attach {tomorrow}")]);
+    assert_eq!(deployment.done().await, Vec::<String>::new());
+}
+
 #[tokio::test]
 async fn s18_what_is_marked_as_something_else_stays_marked_so_when_its_detach_is_finalized() {
     let deployment = Deployment::running(vec![spec("public.inbox")]).await;
