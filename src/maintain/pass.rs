@@ -15,7 +15,7 @@ use crate::{
         journal::{self, StepRecord},
         lock, schema,
     },
-    pure::{Action, FindingCode, InboxSpec, Plan, Step, plan},
+    pure::{Action, InboxSpec, Plan, Step, distrust, plan},
 };
 
 /// What a pass is asked to do.
@@ -202,7 +202,7 @@ async fn locked_pass(connection: &mut PgConnection, request: PassRequest<'_>) ->
             break;
         }
     }
-    if clock_is_trusted(&planned) {
+    if clock_is_trusted(specs, &observation) {
         journal::trust_clock(connection, observation.server.now).await?;
     }
     let whole = steps.iter().flatten().all(|step| step.outcome == StepOutcome::Done);
@@ -228,11 +228,13 @@ async fn locked_pass(connection: &mut PgConnection, request: PassRequest<'_>) ->
     })
 }
 
-fn clock_is_trusted(plans: &[Plan]) -> bool {
-    !plans
+/// Asked of every inbox, also of those that this run leaves alone: a run for another deployment, or on a copy, must not
+/// vouch for a clock that it never had a reason to look at.
+fn clock_is_trusted(specs: &[InboxSpec], observation: &Observation) -> bool {
+    specs
         .iter()
-        .flat_map(|plan| &plan.findings)
-        .any(|finding| finding.code == FindingCode::BlockedByClock)
+        .zip(&observation.inboxes)
+        .all(|(spec, observed)| distrust(observation.server.now, &spec.policy, observed.found.clocks).is_none())
 }
 
 /// A finalized detach shows only then what is to become of its table: the run looks once more.

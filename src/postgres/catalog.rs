@@ -171,12 +171,20 @@ pub(crate) async fn observe_in(
         );
         records.insert(name, row);
     }
+    // The clock is the database's, so each row has the same.
+    let clocks = Clocks {
+        host: viewer.host_now,
+        trusted: match inboxes.first() {
+            Some(row) => row.try_get("trusted_at").doing(doing)?,
+            None => None,
+        },
+    };
     specs
         .iter()
         .map(|spec| {
             let name = (spec.table.schema().to_string(), spec.table.table().to_string());
             match records.get(&name) {
-                None => Ok(unregistered(spec, viewer.host_now)),
+                None => Ok(unregistered(spec, clocks)),
                 Some(row) => {
                     let id: Uuid = row.try_get("inbox_id")?;
                     let relations = by_inbox.get(&id).map(Vec::as_slice).unwrap_or_default();
@@ -188,7 +196,7 @@ pub(crate) async fn observe_in(
         .doing(doing)
 }
 
-fn unregistered(spec: &InboxSpec, host_now: DateTime<Utc>) -> Observed {
+fn unregistered(spec: &InboxSpec, clocks: Clocks) -> Observed {
     let found = Found {
         table: spec.table.clone(),
         inbox_id: Uuid::nil(),
@@ -202,10 +210,7 @@ fn unregistered(spec: &InboxSpec, host_now: DateTime<Utc>) -> Observed {
         plain_inserters: Vec::new(),
         lacking: Vec::new(),
         replicas: Vec::new(),
-        clocks: Clocks {
-            host: host_now,
-            trusted: None,
-        },
+        clocks,
     };
     Observed {
         registered: None,

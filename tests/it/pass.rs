@@ -268,6 +268,31 @@ async fn s10_the_same_table_in_another_schema_is_not_touched() {
 }
 
 #[tokio::test]
+async fn s15_a_pass_that_may_not_remove_does_not_vouch_for_a_clock_that_has_leapt() {
+    let deployment = Deployment::running(vec![spec("public.inbox")]).await;
+    let mut admin = deployment.database.connect().await;
+    let mut other = deployment.clone();
+    other.name = "other".to_owned();
+    let mut unknown = deployment.clone();
+    unknown.specs = vec![spec("public.another")];
+    let leapt = "update inboxd.clock set trusted_at = now() - interval '30 days'";
+    let trusts = "select trusted_at > now() - interval '1 day' from inboxd.clock";
+    for (who, deployment) in [
+        ("another deployment", &other),
+        ("an inbox that is not on record", &unknown),
+        ("a copy", &deployment),
+    ] {
+        if who == "a copy" {
+            sql(&mut admin, "update inboxd.inboxes set system_identifier = 1").await;
+        }
+        sql(&mut admin, leapt).await;
+        deployment.done().await;
+        let trusted: bool = sqlx::query_scalar(trusts).fetch_one(&mut admin).await.unwrap();
+        assert!(!trusted, "{who}");
+    }
+}
+
+#[tokio::test]
 async fn s10_a_partition_that_moved_to_another_schema_is_known_by_its_marker() {
     let server = ClockServer::start(&[]).await;
     server.set_to("2026-12-01T12:00:00Z".parse().unwrap());

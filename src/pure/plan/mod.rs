@@ -13,6 +13,7 @@ pub(super) mod tests;
 use chrono::{DateTime, Utc};
 
 use self::coverage::Coverage;
+pub(crate) use self::removal::distrust;
 pub use self::{
     finding::{Finding, FindingCode, Severity},
     step::{Action, Lock, Step},
