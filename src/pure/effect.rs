@@ -57,7 +57,10 @@ impl Found {
                 relation.marker = marker(Some(now));
                 relation.detached_at = Some(now);
             }
-            Action::RepairMarker => relation.marker = marker(None),
+            Action::RepairMarker => {
+                relation.marker = marker(None);
+                self.made.extend(step.day);
+            }
             Action::RepairKey => relation.has_key = true,
             Action::RepairStorage => relation
                 .storage

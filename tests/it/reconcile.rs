@@ -9,7 +9,7 @@ use sqlx::PgConnection;
 use crate::support::{
     clock::ClockServer,
     folder::Folder,
-    inbox::{Deployment, claim, codes, only, random_id, spec, sql, sqlstate, steps},
+    inbox::{Deployment, claim, codes, only, random_id, spec, sql, sqlstate, steps, v7_at, v7_spec},
 };
 
 async fn today(connection: &mut PgConnection) -> Day {
@@ -124,6 +124,30 @@ async fn a_pending_detach_of_a_day_that_is_needed_is_finalized_and_attached_agai
         [format!("finalize {name}"), format!("attach {name}")]
     );
     assert!(claim(&mut admin, "inbox", random_id()).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_day_that_was_made_by_hand_is_not_made_a_second_time_in_message_id_routing() {
+    let deployment = Deployment::initialized(vec![v7_spec("public.inbox")]).await;
+    let mut admin = deployment.database.connect().await;
+    let yesterday = today(&mut admin).await.plus(-1);
+    let (name, from, to) = (named(yesterday), yesterday.uuid_floor(), yesterday.next().uuid_floor());
+    sql(
+        &mut admin,
+        format!(
+            "create table {name} (like inbox including all);
+             alter table inbox attach partition {name} for values from ('{from}') to ('{to}')"
+        ),
+    )
+    .await;
+    deployment.done().await;
+    let id = v7_at(yesterday.start());
+    assert!(claim(&mut admin, "inbox", id).await.unwrap());
+    sql(&mut admin, format!("drop table {name}")).await;
+    assert_eq!(deployment.done().await, Vec::<String>::new());
+    assert_eq!(codes(&deployment.plan().await[0].plan), ["gap"]);
+    let error = claim(&mut admin, "inbox", id).await.unwrap_err();
+    assert_eq!(sqlstate(&error), "23514", "it must not be fresh a second time");
 }
 
 /// A restored database gives its tables new OIDs, and the control schema in it still has the old ones.

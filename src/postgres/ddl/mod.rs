@@ -49,7 +49,7 @@ pub async fn perform(connection: &mut PgConnection, work: Work<'_>, action: Acti
         Action::MarkDetached => leaving::mark_detached(connection, work).await,
         Action::Archive => leaving::archive(connection, work).await,
         Action::Drop => leaving::drop_detached(connection, work).await,
-        Action::RepairMarker => partition::mark(connection, work, None).await,
+        Action::RepairMarker => partition::mark_attached(connection, work).await,
         Action::RepairKey => repair::key(connection, work).await,
         Action::RepairOwner => repair::owner(connection, work).await,
         Action::RepairGrants => repair::grants(connection, work).await,
