@@ -418,14 +418,26 @@ fn misfit(kind: &str, row: &PgRow, spec: &InboxSpec) -> Result<Option<String>, s
         ("topic", "character varying(255)"),
         ("processed_at", "timestamp with time zone"),
     ];
-    Ok(wanted
+    let column = wanted
         .into_iter()
         .chain(consumer)
         .find_map(|(name, kind)| match columns.get(name) {
             Some(found) if found == kind => None,
             Some(found) => Some(format!("column {name} is of type {found}, not {kind}")),
             None => Some(format!("it has no column {name} of type {kind}")),
-        }))
+        });
+    let (has_key, has_primary_key): (bool, bool) = (row.try_get("has_key")?, row.try_get("has_primary_key")?);
+    let key = match spec.policy.routing {
+        // Each partition has its own, and PostgreSQL allows a table one primary key.
+        Routing::ProcessedAt if has_primary_key => Some(
+            "its primary key holds processed_at, so it catches no duplicate, and leaves no room for the partitions' own",
+        ),
+        Routing::MessageId if !has_key => {
+            Some("it has no unique key on exactly the message, so every claim would fail")
+        }
+        Routing::ProcessedAt | Routing::MessageId => None,
+    };
+    Ok(column.or_else(|| key.map(str::to_owned)))
 }
 
 fn grants(row: &PgRow) -> Result<BTreeSet<Grant>, sqlx::Error> {
@@ -597,6 +609,7 @@ pub async fn unregistered_table(connection: &mut PgConnection, spec: &InboxSpec)
     let row = sqlx::query(include_str!("../../sql/observe/table.sql"))
         .bind(spec.table.schema().as_str())
         .bind(spec.table.table().as_str())
+        .bind(spec.policy.consumers == Consumers::Many)
         .fetch_optional(connection)
         .await
         .doing(doing)?;

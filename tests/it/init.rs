@@ -83,8 +83,22 @@ async fn a_table_that_does_not_fit_is_refused_and_left_alone() {
             "create table inbox (message_id uuid, processed_at timestamptz) partition by range (processed_at)",
             "no column topic",
         ),
+        (
+            "create table inbox (message_id uuid, topic varchar(255), processed_at timestamptz, primary key (message_id, processed_at)) partition by range (processed_at)",
+            "catches no duplicate",
+        ),
+        (
+            "create table inbox (message_id uuid, topic varchar(255), processed_at timestamptz) partition by range (message_id)",
+            "no unique key",
+        ),
     ] {
-        let deployment = fresh(vec![spec("public.inbox")]).await;
+        let by_id = table.ends_with("range (message_id)");
+        let spec = if by_id {
+            v7_spec("public.inbox")
+        } else {
+            spec("public.inbox")
+        };
+        let deployment = fresh(vec![spec]).await;
         let mut admin = deployment.database.connect().await;
         sql(&mut admin, table).await;
         let error = deployment.init().await.unwrap_err();
