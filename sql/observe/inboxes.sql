@@ -81,6 +81,23 @@ select
     end
   ], null) end as lacking,
   pg_catalog.obj_description(claim.oid, 'pg_proc') as claim_comment,
+  -- All seven of an inbox's functions are there, and act with the rights of the table's owner.
+  (
+    select pg_catalog.count(*) = 7
+    from pg_catalog.pg_proc as made
+    join (
+      values
+        ('_claim_inner', '2950 25 1184 25'),
+        ('_claim_wait', '2950 25 1184 25 1186'),
+        ('_batch_wait', '2951 1009 1185 25 1186'),
+        ('_claim', '2950 25 1184 25'),
+        ('_try_claim', '2950 25 1184 25 1186'),
+        ('_claim_batch', '2951 1009 1185 25 1186'),
+        ('_forget', '2950 25 25')
+    ) as wanted (suffix, types)
+      on made.proname = inbox.table_name || wanted.suffix and made.proargtypes = wanted.types::pg_catalog.oidvector
+    where made.pronamespace = space.oid and made.proowner = parent.relowner
+  ) as has_functions,
   coalesce((
     select pg_catalog.jsonb_object_agg(hold.day, hold.held_at)
     from inboxd.holds as hold

@@ -82,7 +82,7 @@ async fn init_one(
         .await?
         .as_deref()
         .and_then(ClaimConstants::from_comment);
-    let functions_made = made_with.as_ref() != Some(&wanted);
+    let functions_made = made_with.as_ref() != Some(&wanted) || !ddl::has_functions(on, spec, &owner).await?;
     if functions_made {
         ddl::install_functions(on, spec, &owner, &wanted).await?;
     }

@@ -206,6 +206,7 @@ fn unregistered(spec: &InboxSpec, clocks: Clocks) -> Observed {
         held: BTreeMap::new(),
         made: BTreeSet::new(),
         claim_retention: None,
+        has_functions: false,
         claim_drift: Vec::new(),
         plain_inserters: Vec::new(),
         lacking: Vec::new(),
@@ -283,6 +284,7 @@ fn read_inbox(
             .map(Day::from)
             .collect(),
         claim_retention: claim.as_ref().and_then(|claim| claim.retention().ok()),
+        has_functions: row.try_get("has_functions")?,
         claim_drift: claim.map(|claim| claim.drift_from(&wanted)).unwrap_or_default(),
         plain_inserters,
         lacking: row.try_get("lacking")?,

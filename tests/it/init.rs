@@ -60,6 +60,38 @@ async fn a_changed_configuration_is_drift_until_init_runs_again() {
 }
 
 #[tokio::test]
+async fn a_function_that_is_gone_or_anothers_is_reported_until_init_runs_again() {
+    let deployment = Deployment::running(vec![spec("public.inbox"), v7_spec("public.by_id")]).await;
+    let mut admin = deployment.database.connect().await;
+    let role = format!("role_{}", random_id().simple());
+    sql(
+        &mut admin,
+        format!("create role {role}; grant create, usage on schema public to {role}"),
+    )
+    .await;
+    for spoil in [
+        "drop function inbox_try_claim; drop function by_id_forget".to_owned(),
+        format!("alter table inbox owner to {role}; alter function by_id_claim_inner owner to {role}"),
+    ] {
+        sql(&mut admin, spoil.as_str()).await;
+        for planned in deployment.plan().await {
+            assert!(
+                codes(&planned.plan).contains(&"claim_drift".to_owned()),
+                "{spoil}: {planned:?}"
+            );
+        }
+        let report = deployment.init().await.unwrap();
+        assert!(report.inboxes.iter().all(|inbox| inbox.functions_made), "{spoil}");
+        for planned in deployment.plan().await {
+            assert!(
+                !codes(&planned.plan).contains(&"claim_drift".to_owned()),
+                "{spoil}: {planned:?}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_table_that_does_not_fit_is_refused_and_left_alone() {
     for (table, needle) in [
         (

@@ -73,6 +73,8 @@ async fn a_partition_has_the_inboxes_owner_privileges_key_storage_and_marker() {
         format!("alter default privileges in schema public grant all on tables to {stranger}"),
     )
     .await;
+    // The functions follow the table's owner.
+    deployment.init().await.unwrap();
     deployment.done().await;
 
     let name = format!("inbox_{}", day(&mut admin, 0).await.underscored());

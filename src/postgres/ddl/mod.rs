@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 pub(crate) use self::template::Sql;
 pub use self::{
-    functions::install_functions,
+    functions::{has_functions, install_functions},
     inbox::{create_control_schema, create_inbox, grant_roles},
 };
 use super::error::{DbError, Doing, ErrorKind};

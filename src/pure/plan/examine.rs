@@ -54,6 +54,14 @@ impl Planner<'_> {
                 "the claim functions are missing".to_owned(),
                 "run `inboxd init`".to_owned(),
             );
+        } else if !found.has_functions {
+            self.report(
+                FindingCode::ClaimDrift,
+                Severity::Fail,
+                "one of the claim functions is missing, or does not belong to the table's owner: claims fail or will"
+                    .to_owned(),
+                "run `inboxd init`".to_owned(),
+            );
         } else if !found.claim_drift.is_empty() {
             let what = found.claim_drift.join("; ");
             self.report(

@@ -122,6 +122,9 @@ const SPOILT: &[(FindingCode, Severity, Spoil)] = &[
     (FindingCode::ClaimDrift, Severity::Fail, |found| {
         found.claim_retention = None
     }),
+    (FindingCode::ClaimDrift, Severity::Fail, |found| {
+        found.has_functions = false
+    }),
     (FindingCode::ClaimDrift, Severity::Warn, |found| {
         found.claim_drift = vec!["retention: 7d, made with 3d".to_owned()];
     }),
