@@ -628,6 +628,16 @@ pub async fn unregistered_table(connection: &mut PgConnection, spec: &InboxSpec)
     }
 }
 
+/// Whether a day of an inbox is on hold.
+pub(crate) async fn is_on_hold(connection: &mut PgConnection, inbox_id: Uuid, day: Day) -> Result<bool, DbError> {
+    sqlx::query_scalar(include_str!("../../sql/observe/hold.sql"))
+        .bind(inbox_id)
+        .bind(NaiveDate::from(day))
+        .fetch_one(connection)
+        .await
+        .doing(|| format!("ask whether {day} is on hold"))
+}
+
 /// The owner of a function, and the roles beside it and everybody that may execute it; none when there is no such function.
 pub(crate) async fn function(
     connection: &mut PgConnection,

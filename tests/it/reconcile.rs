@@ -421,6 +421,34 @@ async fn what_is_to_be_archived_moves_to_the_archives_schema() {
 }
 
 #[tokio::test]
+async fn s21_a_day_that_is_held_while_its_command_runs_is_not_dropped() {
+    let server = ClockServer::start(&[]).await;
+    let deployment = due_to_go(&server, |_| {}).await;
+    // The command itself puts the hold, as a person would meanwhile.
+    let mut held = deployment.clone();
+    held.specs[0].before_drop = Some(BeforeDrop {
+        command: [
+            "psql",
+            "-qXd",
+            &deployment.database.url,
+            "-c",
+            "insert into inboxd.holds (inbox_id, day, reason) select id, '2026-12-01', 'asked for' from inboxd.inboxes",
+        ]
+        .map(str::to_owned)
+        .to_vec(),
+        timeout: Duration::from_secs(20),
+    });
+    let report = held.pass().await;
+    let step = report.steps().next().unwrap();
+    assert!(
+        matches!(&step.outcome, StepOutcome::Failed { error, .. } if error.contains("on hold")),
+        "{step:?}"
+    );
+    assert_eq!(schema_of(&deployment, "inbox_2026_12_01").await, ["public"]);
+    assert_eq!(deployment.done().await, Vec::<String>::new());
+}
+
+#[tokio::test]
 async fn nothing_is_dropped_before_its_command_has_succeeded() {
     let server = ClockServer::start(&[]).await;
     let folder = Folder::new();

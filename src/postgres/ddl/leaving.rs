@@ -96,7 +96,7 @@ pub(super) async fn drop_detached(connection: &mut PgConnection, work: Work<'_>)
 
 /// Locks a table that is to go, and under that lock makes sure, in this order, that the name still belongs to the table
 /// that was planned for; that it is a plain table; that it is a partition of nothing; that its marker says it is this inbox's and this
-/// day's.
+/// day's; and that the day is not on hold: since it was planned, a command may have run for minutes before the drop.
 async fn lock_what_may_go(connection: &mut PgConnection, work: Work<'_>) -> Result<(), DbError> {
     let (day, oid, name) = (work.day()?, work.oid()?, &work.step.relation);
     let locked = [("relation", work.relation()), ("mode", Sql::fixed("access exclusive"))];
@@ -106,7 +106,12 @@ async fn lock_what_may_go(connection: &mut PgConnection, work: Work<'_>) -> Resu
         Some(relation) if !relation.is_table => "it is no plain table",
         Some(relation) if relation.is_partition => "it is a partition again",
         Some(relation) => match relation.marker {
-            Some(marker) if marker.inbox == work.inbox_id && marker.day == day => return Ok(()),
+            Some(marker) if marker.inbox == work.inbox_id && marker.day == day => {
+                if !catalog::is_on_hold(connection, work.inbox_id, day).await? {
+                    return Ok(());
+                }
+                "its day is on hold"
+            }
             _ => "it is not marked as this inbox's",
         },
     };
