@@ -221,6 +221,30 @@ async fn c31_a_key_that_was_dropped_is_made_again_concurrently() {
 }
 
 #[tokio::test]
+async fn c31_a_key_is_made_again_however_long_a_report_keeps_its_snapshot() {
+    let mut deployment = Deployment::running(vec![spec("public.inbox")]).await;
+    (deployment.timeouts.lock, deployment.timeouts.statement) = (Duration::from_millis(50), Duration::from_millis(100));
+    let (mut admin, mut reader) = (deployment.database.connect().await, deployment.database.connect().await);
+    let name = named(today(&mut admin).await);
+    sql(&mut admin, format!("alter table {name} drop constraint {name}_pkey")).await;
+    sql(&mut reader, "begin isolation level repeatable read; select 1").await;
+    let (done, ()) = tokio::join!(deployment.done(), async {
+        let waits = "select exists (select from pg_stat_activity
+             where application_name = 'inboxd maintenance' and datname = current_database() and wait_event_type = 'Lock'
+               and clock_timestamp() - query_start > interval '500 milliseconds')";
+        for _ in 0..2_000 {
+            if sqlx::query_scalar(waits).fetch_one(&mut admin).await.unwrap() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        sql(&mut reader, "commit").await;
+    });
+    assert_eq!(done, [format!("repair_key {name}")]);
+    assert!(claim(&mut admin, "inbox", random_id()).await.unwrap());
+}
+
+#[tokio::test]
 async fn c31_duplicates_under_a_lost_key_are_reported_and_not_touched() {
     let deployment = Deployment::running(vec![spec("public.inbox")]).await;
     let mut admin = deployment.database.connect().await;
