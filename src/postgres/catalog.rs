@@ -628,6 +628,15 @@ pub async fn unregistered_table(connection: &mut PgConnection, spec: &InboxSpec)
     }
 }
 
+/// Whether an inbox of that identity is on record.
+pub(crate) async fn is_registered(connection: &mut PgConnection, inbox_id: Uuid) -> Result<bool, DbError> {
+    sqlx::query_scalar(include_str!("../../sql/observe/is_registered.sql"))
+        .bind(inbox_id)
+        .fetch_one(connection)
+        .await
+        .doing(|| format!("ask whether inbox {inbox_id} is on record"))
+}
+
 /// Whether a day of an inbox is on hold.
 pub(crate) async fn is_on_hold(connection: &mut PgConnection, inbox_id: Uuid, day: Day) -> Result<bool, DbError> {
     sqlx::query_scalar(include_str!("../../sql/observe/hold.sql"))
