@@ -160,7 +160,12 @@ pub async fn run_pass(connection: &mut PgConnection, request: PassRequest<'_>) -
     if let Err(holder) = lock::try_lock(connection).await? {
         return Ok(PassOutcome::Busy { holder });
     }
-    let report = locked_pass(connection, request).await;
+    let id = random_uuid();
+    let report = locked_pass(connection, request, id).await;
+    if let Err(error) = &report {
+        // Where the connection is gone this fails as well, and the run stays without an end.
+        let _ = journal::run_finished(connection, id, "failed", Some(&error.to_string())).await;
+    }
     // A lost connection has given the lock back already; its error is the one to report.
     let released = lock::release(connection).await;
     let report = report?;
@@ -168,14 +173,13 @@ pub async fn run_pass(connection: &mut PgConnection, request: PassRequest<'_>) -
     Ok(PassOutcome::Ran(report))
 }
 
-async fn locked_pass(connection: &mut PgConnection, request: PassRequest<'_>) -> Result<RunReport, DbError> {
+async fn locked_pass(connection: &mut PgConnection, request: PassRequest<'_>, id: Uuid) -> Result<RunReport, DbError> {
     let PassRequest {
         deployment,
         specs,
         trigger,
         ..
     } = request;
-    let id = random_uuid();
     let started_at = journal::run_started(connection, id, deployment, trigger.as_str()).await?;
     if request.confirm_clock {
         journal::confirm_clock(connection).await?;

@@ -295,6 +295,24 @@ async fn s15_a_pass_that_may_not_remove_does_not_vouch_for_a_clock_that_has_leap
 }
 
 #[tokio::test]
+async fn s1_a_run_that_fails_as_a_whole_is_on_record_as_failed() {
+    let deployment = Deployment::initialized(vec![spec("public.inbox")]).await;
+    let mut admin = deployment.database.connect().await;
+    sql(
+        &mut admin,
+        "alter table inboxd.steps add constraint broken check (false)",
+    )
+    .await;
+    deployment.outcome(false).await.unwrap_err();
+    let (outcome, error): (Option<String>, Option<String>) = sqlx::query_as("select outcome, error from inboxd.runs")
+        .fetch_one(&mut admin)
+        .await
+        .unwrap();
+    assert_eq!(outcome.as_deref(), Some("failed"));
+    assert!(error.unwrap().contains("23514"));
+}
+
+#[tokio::test]
 async fn s10_a_partition_that_moved_to_another_schema_is_known_by_its_marker() {
     let server = ClockServer::start(&[]).await;
     server.set_to("2026-12-01T12:00:00Z".parse().unwrap());
