@@ -2,6 +2,10 @@
 --
 -- One insert through the parent: the id itself chooses the partition, and the parent's key is the guard. Exact in any
 -- isolation level; under REPEATABLE READ and SERIALIZABLE a twin that committed later raises 40001, which is retried as a unit.
+--
+-- What stands in the way is read by EXECUTE, which plans for this id and so locks its day only. As a statement of the
+-- body it would be planned for any id once a session, at the sixth duplicate: that plan locks every partition, and waited
+-- 1.7 s behind a change of owner of one five days ahead.
 create or replace function {{function}}(
   id uuid, msg_topic text, msg_created_at timestamptz, msg_consumer text,
   out outcome text, out first_at timestamptz
@@ -44,9 +48,7 @@ begin
       first_at := clock;
       return;
     end if;
-    select held.processed_at, held.xmin::text into first_at, writer
-    from {{inbox}} as held
-    where held.message_id = id{{consumer_equals}};
+    execute {{match}} into first_at, writer using id, msg_consumer;
     exit when first_at is not null;
   end loop;
   if first_at is null then

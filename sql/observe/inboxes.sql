@@ -24,6 +24,25 @@ select
     from pg_catalog.pg_attribute as attribute
     where attribute.attrelid = parent.oid and attribute.attnum > 0 and not attribute.attisdropped
   ), '{}') as columns,
+  -- Whether a unique index stands on exactly the key, and whether there is any primary key.
+  exists (
+    select
+    from pg_catalog.pg_index as key
+    where key.indrelid = parent.oid
+      and key.indisunique and key.indisvalid and key.indimmediate
+      and key.indpred is null and key.indexprs is null
+      and (
+        select pg_catalog.array_agg(attribute.attname::text order by attribute.attname)
+        from pg_catalog.pg_attribute as attribute
+        where attribute.attrelid = parent.oid
+          and attribute.attnum = any ((key.indkey::int2[])[0:key.indnkeyatts - 1])
+      ) = case inbox.consumers when 'many' then array['consumer', 'message_id'] else array['message_id'] end
+  ) as has_key,
+  exists (
+    select
+    from pg_catalog.pg_index as key
+    where key.indrelid = parent.oid and key.indisprimary
+  ) as has_primary_key,
   pg_catalog.pg_get_userbyid(parent.relowner)::text as owner,
   coalesce((
     select pg_catalog.jsonb_agg(pg_catalog.jsonb_build_object(
@@ -62,6 +81,23 @@ select
     end
   ], null) end as lacking,
   pg_catalog.obj_description(claim.oid, 'pg_proc') as claim_comment,
+  -- All seven of an inbox's functions are there, and act with the rights of the table's owner.
+  (
+    select pg_catalog.count(*) = 7
+    from pg_catalog.pg_proc as made
+    join (
+      values
+        ('_claim_inner', '2950 25 1184 25'),
+        ('_claim_wait', '2950 25 1184 25 1186'),
+        ('_batch_wait', '2951 1009 1185 25 1186'),
+        ('_claim', '2950 25 1184 25'),
+        ('_try_claim', '2950 25 1184 25 1186'),
+        ('_claim_batch', '2951 1009 1185 25 1186'),
+        ('_forget', '2950 25 25')
+    ) as wanted (suffix, types)
+      on made.proname = inbox.table_name || wanted.suffix and made.proargtypes = wanted.types::pg_catalog.oidvector
+    where made.pronamespace = space.oid and made.proowner = parent.relowner
+  ) as has_functions,
   coalesce((
     select pg_catalog.jsonb_object_agg(hold.day, hold.held_at)
     from inboxd.holds as hold

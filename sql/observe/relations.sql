@@ -29,6 +29,13 @@ concerned as (
     and inbox.table_name = pg_catalog.left(named.relname::text, -11)
   where named.relname ~ '_[0-9]{4}_[0-9]{2}_[0-9]{2}$'
 ),
+-- What we know of each table's detach, by day: OIDs do not survive dump and restore, so one on record may be another's by now.
+record as (
+  select made.inbox_id, made.relation_oid, pg_catalog.jsonb_object_agg(made.day, made.detached_at) as detached
+  from inboxd.partitions as made
+  where made.relation_oid is not null and made.detached_at is not null
+  group by made.inbox_id, made.relation_oid
+),
 one as (
   select
     concerned.inbox_id,
@@ -51,7 +58,7 @@ select
   case
     when one.is_child or not relation.relispartition then pg_catalog.obj_description(relation.oid, 'pg_class')
   end as comment,
-  record.detached_at,
+  coalesce(record.detached, '{}') as detached,
   exists (
     select
     from pg_catalog.pg_index as key
@@ -93,5 +100,5 @@ from one
 join inbox on inbox.id = one.inbox_id
 join pg_catalog.pg_class as relation on relation.oid = one.oid
 join pg_catalog.pg_namespace as space on space.oid = relation.relnamespace
-left join inboxd.partitions as record on record.inbox_id = one.inbox_id and record.relation_oid = one.oid
+left join record on record.inbox_id = one.inbox_id and record.relation_oid = one.oid
 order by one.inbox_id, relation.relname

@@ -82,7 +82,7 @@ async fn init_one(
         .await?
         .as_deref()
         .and_then(ClaimConstants::from_comment);
-    let functions_made = made_with.as_ref() != Some(&wanted);
+    let functions_made = made_with.as_ref() != Some(&wanted) || !ddl::has_functions(on, spec, &owner).await?;
     if functions_made {
         ddl::install_functions(on, spec, &owner, &wanted).await?;
     }
@@ -159,11 +159,23 @@ async fn table(
     let registered = match registered {
         Some(registered) => registered,
         None => {
-            let id = random_uuid();
-            register(connection, spec, deployment, server, id).await?
+            let (id, lock_key) = identity(connection, spec).await?;
+            register(connection, spec, deployment, server, id, lock_key).await?
         }
     };
     Ok((registered, owner, missing))
+}
+
+/// The identity and the lock key of an inbox that is not on record: those of its claim functions where they have outlived
+/// the record, as after a restore without the control schema. With others no partition would be the inbox's own, and
+/// claims that are under way would exclude none of the new ones.
+async fn identity(connection: &mut PgConnection, spec: &InboxSpec) -> Result<(Uuid, i64), DbError> {
+    let comment = catalog::claim_comment(connection, spec).await?;
+    match comment.as_deref().and_then(ClaimConstants::from_comment) {
+        // A copy in another schema carries the identity of the inbox that it was copied from.
+        Some(made) if !catalog::is_registered(connection, made.inbox).await? => Ok((made.inbox, made.lock_key)),
+        _ => Ok((random_uuid(), rand::random())),
+    }
 }
 
 async fn register(
@@ -172,8 +184,8 @@ async fn register(
     deployment: &str,
     server: &Server,
     id: Uuid,
+    lock_key: i64,
 ) -> Result<Registered, DbError> {
-    let lock_key: i64 = rand::random();
     journal::register_inbox(connection, spec, deployment, server, id, lock_key).await?;
     let (routing, consumers) = (spec.policy.routing, spec.policy.consumers);
     Ok(Registered {

@@ -15,7 +15,7 @@ use crate::{
         journal::{self, StepRecord},
         lock, schema,
     },
-    pure::{Action, FindingCode, InboxSpec, Plan, Step, plan},
+    pure::{Action, InboxSpec, Plan, Step, distrust, plan},
 };
 
 /// What a pass is asked to do.
@@ -160,7 +160,12 @@ pub async fn run_pass(connection: &mut PgConnection, request: PassRequest<'_>) -
     if let Err(holder) = lock::try_lock(connection).await? {
         return Ok(PassOutcome::Busy { holder });
     }
-    let report = locked_pass(connection, request).await;
+    let id = random_uuid();
+    let report = locked_pass(connection, request, id).await;
+    if let Err(error) = &report {
+        // Where the connection is gone this fails as well, and the run stays without an end.
+        let _ = journal::run_finished(connection, id, "failed", Some(&error.to_string())).await;
+    }
     // A lost connection has given the lock back already; its error is the one to report.
     let released = lock::release(connection).await;
     let report = report?;
@@ -168,14 +173,13 @@ pub async fn run_pass(connection: &mut PgConnection, request: PassRequest<'_>) -
     Ok(PassOutcome::Ran(report))
 }
 
-async fn locked_pass(connection: &mut PgConnection, request: PassRequest<'_>) -> Result<RunReport, DbError> {
+async fn locked_pass(connection: &mut PgConnection, request: PassRequest<'_>, id: Uuid) -> Result<RunReport, DbError> {
     let PassRequest {
         deployment,
         specs,
         trigger,
         ..
     } = request;
-    let id = random_uuid();
     let started_at = journal::run_started(connection, id, deployment, trigger.as_str()).await?;
     if request.confirm_clock {
         journal::confirm_clock(connection).await?;
@@ -202,7 +206,7 @@ async fn locked_pass(connection: &mut PgConnection, request: PassRequest<'_>) ->
             break;
         }
     }
-    if clock_is_trusted(&planned) {
+    if clock_is_trusted(specs, &observation) {
         journal::trust_clock(connection, observation.server.now).await?;
     }
     let whole = steps.iter().flatten().all(|step| step.outcome == StepOutcome::Done);
@@ -228,11 +232,13 @@ async fn locked_pass(connection: &mut PgConnection, request: PassRequest<'_>) ->
     })
 }
 
-fn clock_is_trusted(plans: &[Plan]) -> bool {
-    !plans
+/// Asked of every inbox, also of those that this run leaves alone: a run for another deployment, or on a copy, must not
+/// vouch for a clock that it never had a reason to look at.
+fn clock_is_trusted(specs: &[InboxSpec], observation: &Observation) -> bool {
+    specs
         .iter()
-        .flat_map(|plan| &plan.findings)
-        .any(|finding| finding.code == FindingCode::BlockedByClock)
+        .zip(&observation.inboxes)
+        .all(|(spec, observed)| distrust(observation.server.now, &spec.policy, observed.found.clocks).is_none())
 }
 
 /// A finalized detach shows only then what is to become of its table: the run looks once more.

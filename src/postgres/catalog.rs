@@ -171,12 +171,20 @@ pub(crate) async fn observe_in(
         );
         records.insert(name, row);
     }
+    // The clock is the database's, so each row has the same.
+    let clocks = Clocks {
+        host: viewer.host_now,
+        trusted: match inboxes.first() {
+            Some(row) => row.try_get("trusted_at").doing(doing)?,
+            None => None,
+        },
+    };
     specs
         .iter()
         .map(|spec| {
             let name = (spec.table.schema().to_string(), spec.table.table().to_string());
             match records.get(&name) {
-                None => Ok(unregistered(spec, viewer.host_now)),
+                None => Ok(unregistered(spec, clocks)),
                 Some(row) => {
                     let id: Uuid = row.try_get("inbox_id")?;
                     let relations = by_inbox.get(&id).map(Vec::as_slice).unwrap_or_default();
@@ -188,7 +196,7 @@ pub(crate) async fn observe_in(
         .doing(doing)
 }
 
-fn unregistered(spec: &InboxSpec, host_now: DateTime<Utc>) -> Observed {
+fn unregistered(spec: &InboxSpec, clocks: Clocks) -> Observed {
     let found = Found {
         table: spec.table.clone(),
         inbox_id: Uuid::nil(),
@@ -198,14 +206,12 @@ fn unregistered(spec: &InboxSpec, host_now: DateTime<Utc>) -> Observed {
         held: BTreeMap::new(),
         made: BTreeSet::new(),
         claim_retention: None,
+        has_functions: false,
         claim_drift: Vec::new(),
         plain_inserters: Vec::new(),
         lacking: Vec::new(),
         replicas: Vec::new(),
-        clocks: Clocks {
-            host: host_now,
-            trusted: None,
-        },
+        clocks,
     };
     Observed {
         registered: None,
@@ -278,6 +284,7 @@ fn read_inbox(
             .map(Day::from)
             .collect(),
         claim_retention: claim.as_ref().and_then(|claim| claim.retention().ok()),
+        has_functions: row.try_get("has_functions")?,
         claim_drift: claim.map(|claim| claim.drift_from(&wanted)).unwrap_or_default(),
         plain_inserters,
         lacking: row.try_get("lacking")?,
@@ -413,14 +420,26 @@ fn misfit(kind: &str, row: &PgRow, spec: &InboxSpec) -> Result<Option<String>, s
         ("topic", "character varying(255)"),
         ("processed_at", "timestamp with time zone"),
     ];
-    Ok(wanted
+    let column = wanted
         .into_iter()
         .chain(consumer)
         .find_map(|(name, kind)| match columns.get(name) {
             Some(found) if found == kind => None,
             Some(found) => Some(format!("column {name} is of type {found}, not {kind}")),
             None => Some(format!("it has no column {name} of type {kind}")),
-        }))
+        });
+    let (has_key, has_primary_key): (bool, bool) = (row.try_get("has_key")?, row.try_get("has_primary_key")?);
+    let key = match spec.policy.routing {
+        // Each partition has its own, and PostgreSQL allows a table one primary key.
+        Routing::ProcessedAt if has_primary_key => Some(
+            "its primary key holds processed_at, so it catches no duplicate, and leaves no room for the partitions' own",
+        ),
+        Routing::MessageId if !has_key => {
+            Some("it has no unique key on exactly the message, so every claim would fail")
+        }
+        Routing::ProcessedAt | Routing::MessageId => None,
+    };
+    Ok(column.or_else(|| key.map(str::to_owned)))
 }
 
 fn grants(row: &PgRow) -> Result<BTreeSet<Grant>, sqlx::Error> {
@@ -450,8 +469,7 @@ fn read_relation(row: &PgRow, routing: Routing) -> Result<FoundRelation, sqlx::E
     let marker: Option<crate::pure::Marker> = row
         .try_get::<Option<&str>, _>("comment")?
         .and_then(|comment| comment.parse().ok());
-    let recorded: Option<DateTime<Utc>> = row.try_get("detached_at")?;
-    Ok(FoundRelation {
+    let mut relation = FoundRelation {
         schema: ident(row, "schema_name")?,
         name: ident(row, "relation_name")?,
         oid: oid(row, "oid")?,
@@ -465,7 +483,7 @@ fn read_relation(row: &PgRow, routing: Routing) -> Result<FoundRelation, sqlx::E
         bounds: row
             .try_get::<Option<&str>, _>("bounds")?
             .map(|text| Bounds::parse(text, routing)),
-        detached_at: recorded.or_else(|| marker.as_ref().and_then(|marker| marker.detached_at)),
+        detached_at: marker.as_ref().and_then(|marker| marker.detached_at),
         marker,
         has_key: row.try_get("has_key")?,
         owner: row.try_get("owner")?,
@@ -478,7 +496,13 @@ fn read_relation(row: &PgRow, routing: Routing) -> Result<FoundRelation, sqlx::E
         vacuumed_at: row.try_get("vacuumed_at")?,
         estimated_rows: row.try_get("estimated_rows")?,
         bytes: None,
-    })
+    };
+    // The record of another day is about another table that had this OID.
+    let recorded = days(row, "detached")?;
+    if let Some(at) = relation.day().and_then(|day| recorded.get(&day)) {
+        relation.detached_at = Some(*at);
+    }
+    Ok(relation)
 }
 
 /// Adds the sizes on disk, where they can be had without waiting.
@@ -587,6 +611,7 @@ pub async fn unregistered_table(connection: &mut PgConnection, spec: &InboxSpec)
     let row = sqlx::query(include_str!("../../sql/observe/table.sql"))
         .bind(spec.table.schema().as_str())
         .bind(spec.table.table().as_str())
+        .bind(spec.policy.consumers == Consumers::Many)
         .fetch_optional(connection)
         .await
         .doing(doing)?;
@@ -601,6 +626,25 @@ pub async fn unregistered_table(connection: &mut PgConnection, spec: &InboxSpec)
             tablespace: None,
         })),
     }
+}
+
+/// Whether an inbox of that identity is on record.
+pub(crate) async fn is_registered(connection: &mut PgConnection, inbox_id: Uuid) -> Result<bool, DbError> {
+    sqlx::query_scalar(include_str!("../../sql/observe/is_registered.sql"))
+        .bind(inbox_id)
+        .fetch_one(connection)
+        .await
+        .doing(|| format!("ask whether inbox {inbox_id} is on record"))
+}
+
+/// Whether a day of an inbox is on hold.
+pub(crate) async fn is_on_hold(connection: &mut PgConnection, inbox_id: Uuid, day: Day) -> Result<bool, DbError> {
+    sqlx::query_scalar(include_str!("../../sql/observe/hold.sql"))
+        .bind(inbox_id)
+        .bind(NaiveDate::from(day))
+        .fetch_one(connection)
+        .await
+        .doing(|| format!("ask whether {day} is on hold"))
 }
 
 /// The owner of a function, and the roles beside it and everybody that may execute it; none when there is no such function.

@@ -34,7 +34,10 @@ impl Found {
             Action::Finalize => {
                 relation.attachment = Attachment::Loose;
                 relation.bounds = None;
-                relation.marker = marker(None);
+                let is_ours = |found: &Marker| found.inbox == inbox && Some(found.day) == step.day;
+                if relation.marker.as_ref().is_none_or(is_ours) {
+                    relation.marker = marker(None);
+                }
             }
             Action::Attach => {
                 relation.attachment = Attachment::Attached;
@@ -54,7 +57,10 @@ impl Found {
                 relation.marker = marker(Some(now));
                 relation.detached_at = Some(now);
             }
-            Action::RepairMarker => relation.marker = marker(None),
+            Action::RepairMarker => {
+                relation.marker = marker(None);
+                self.made.extend(step.day);
+            }
             Action::RepairKey => relation.has_key = true,
             Action::RepairStorage => relation
                 .storage

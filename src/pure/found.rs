@@ -32,6 +32,8 @@ pub struct Found {
     pub made: BTreeSet<Day>,
     /// The retention that its claim functions were made with; none when there are no functions.
     pub claim_retention: Option<Retention>,
+    /// Whether all of its functions are there and belong to the table's owner.
+    pub has_functions: bool,
     /// What its claim functions were made with that the configuration no longer says.
     pub claim_drift: Vec<String>,
     /// Roles other than the owner that may insert into the table directly, past lock and look-back.

@@ -2,7 +2,10 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use super::{Found, Policy, Severity, Span, Step, plan};
+use super::{
+    Found, Policy, Severity, Span, Step,
+    plan::{distrust, plan},
+};
 
 /// The most plans at one instant: after a finalize, and for as long as a cap holds steps back, the next run goes on.
 const ROUNDS: usize = 2;
@@ -102,11 +105,7 @@ impl World<'_> {
             }
             planned = plan(now, self.policy, &self.found);
         }
-        if !planned
-            .findings
-            .iter()
-            .any(|finding| finding.code == super::FindingCode::BlockedByClock)
-        {
+        if distrust(now, self.policy, self.found.clocks).is_none() {
             self.found.clocks.trusted = self.found.clocks.trusted.max(Some(now));
         }
         self.see_claims(at, now, planned.runway_seconds);

@@ -60,6 +60,38 @@ async fn a_changed_configuration_is_drift_until_init_runs_again() {
 }
 
 #[tokio::test]
+async fn a_function_that_is_gone_or_anothers_is_reported_until_init_runs_again() {
+    let deployment = Deployment::running(vec![spec("public.inbox"), v7_spec("public.by_id")]).await;
+    let mut admin = deployment.database.connect().await;
+    let role = format!("role_{}", random_id().simple());
+    sql(
+        &mut admin,
+        format!("create role {role}; grant create, usage on schema public to {role}"),
+    )
+    .await;
+    for spoil in [
+        "drop function inbox_try_claim; drop function by_id_forget".to_owned(),
+        format!("alter table inbox owner to {role}; alter function by_id_claim_inner owner to {role}"),
+    ] {
+        sql(&mut admin, spoil.as_str()).await;
+        for planned in deployment.plan().await {
+            assert!(
+                codes(&planned.plan).contains(&"claim_drift".to_owned()),
+                "{spoil}: {planned:?}"
+            );
+        }
+        let report = deployment.init().await.unwrap();
+        assert!(report.inboxes.iter().all(|inbox| inbox.functions_made), "{spoil}");
+        for planned in deployment.plan().await {
+            assert!(
+                !codes(&planned.plan).contains(&"claim_drift".to_owned()),
+                "{spoil}: {planned:?}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_table_that_does_not_fit_is_refused_and_left_alone() {
     for (table, needle) in [
         (
@@ -83,8 +115,22 @@ async fn a_table_that_does_not_fit_is_refused_and_left_alone() {
             "create table inbox (message_id uuid, processed_at timestamptz) partition by range (processed_at)",
             "no column topic",
         ),
+        (
+            "create table inbox (message_id uuid, topic varchar(255), processed_at timestamptz, primary key (message_id, processed_at)) partition by range (processed_at)",
+            "catches no duplicate",
+        ),
+        (
+            "create table inbox (message_id uuid, topic varchar(255), processed_at timestamptz) partition by range (message_id)",
+            "no unique key",
+        ),
     ] {
-        let deployment = fresh(vec![spec("public.inbox")]).await;
+        let by_id = table.ends_with("range (message_id)");
+        let spec = if by_id {
+            v7_spec("public.inbox")
+        } else {
+            spec("public.inbox")
+        };
+        let deployment = fresh(vec![spec]).await;
         let mut admin = deployment.database.connect().await;
         sql(&mut admin, table).await;
         let error = deployment.init().await.unwrap_err();
@@ -173,6 +219,10 @@ async fn a_fitting_table_that_is_not_on_record_is_taken_on() {
     // The control schema is lost, as after a restore of the application's schema alone.
     sql(&mut admin, "drop schema inboxd cascade").await;
     let report = deployment.init().await.unwrap();
-    assert!(!report.inboxes[0].table_made && report.inboxes[0].functions_made);
+    assert!(!report.inboxes[0].table_made);
     assert!(!claim(&mut admin, "inbox", id).await.unwrap());
+    // It is the inbox that it was: its partitions are its own, and claims under way still exclude new ones.
+    assert!(!report.inboxes[0].functions_made);
+    deployment.done().await;
+    assert!(deployment.plan().await[0].plan.findings.is_empty());
 }

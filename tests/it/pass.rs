@@ -73,6 +73,8 @@ async fn a_partition_has_the_inboxes_owner_privileges_key_storage_and_marker() {
         format!("alter default privileges in schema public grant all on tables to {stranger}"),
     )
     .await;
+    // The functions follow the table's owner.
+    deployment.init().await.unwrap();
     deployment.done().await;
 
     let name = format!("inbox_{}", day(&mut admin, 0).await.underscored());
@@ -265,6 +267,49 @@ async fn s10_the_same_table_in_another_schema_is_not_touched() {
     assert_eq!(others, 1);
     assert_eq!(deployment.partitions("public.inbox").await.len(), 8);
     assert!(claim(&mut admin, "public.inbox", random_id()).await.unwrap());
+}
+
+#[tokio::test]
+async fn s15_a_pass_that_may_not_remove_does_not_vouch_for_a_clock_that_has_leapt() {
+    let deployment = Deployment::running(vec![spec("public.inbox")]).await;
+    let mut admin = deployment.database.connect().await;
+    let mut other = deployment.clone();
+    other.name = "other".to_owned();
+    let mut unknown = deployment.clone();
+    unknown.specs = vec![spec("public.another")];
+    let leapt = "update inboxd.clock set trusted_at = now() - interval '30 days'";
+    let trusts = "select trusted_at > now() - interval '1 day' from inboxd.clock";
+    for (who, deployment) in [
+        ("another deployment", &other),
+        ("an inbox that is not on record", &unknown),
+        ("a copy", &deployment),
+    ] {
+        if who == "a copy" {
+            sql(&mut admin, "update inboxd.inboxes set system_identifier = 1").await;
+        }
+        sql(&mut admin, leapt).await;
+        deployment.done().await;
+        let trusted: bool = sqlx::query_scalar(trusts).fetch_one(&mut admin).await.unwrap();
+        assert!(!trusted, "{who}");
+    }
+}
+
+#[tokio::test]
+async fn s1_a_run_that_fails_as_a_whole_is_on_record_as_failed() {
+    let deployment = Deployment::initialized(vec![spec("public.inbox")]).await;
+    let mut admin = deployment.database.connect().await;
+    sql(
+        &mut admin,
+        "alter table inboxd.steps add constraint broken check (false)",
+    )
+    .await;
+    deployment.outcome(false).await.unwrap_err();
+    let (outcome, error): (Option<String>, Option<String>) = sqlx::query_as("select outcome, error from inboxd.runs")
+        .fetch_one(&mut admin)
+        .await
+        .unwrap();
+    assert_eq!(outcome.as_deref(), Some("failed"));
+    assert!(error.unwrap().contains("23514"));
 }
 
 #[tokio::test]

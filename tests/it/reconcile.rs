@@ -9,7 +9,7 @@ use sqlx::PgConnection;
 use crate::support::{
     clock::ClockServer,
     folder::Folder,
-    inbox::{Deployment, claim, codes, only, random_id, spec, sql, sqlstate, steps},
+    inbox::{Deployment, claim, codes, only, random_id, spec, sql, sqlstate, steps, v7_at, v7_spec},
 };
 
 async fn today(connection: &mut PgConnection) -> Day {
@@ -97,28 +97,107 @@ async fn s11_a_table_that_does_not_fit_is_reported_and_stays_detached() {
     assert_eq!(rows, 1);
 }
 
+/// A reader holds somebody's concurrent detach in its second phase, where it runs into its timeout.
+async fn leave_pending(deployment: &Deployment, name: &str) {
+    let mut reader = deployment.database.connect().await;
+    let mut hand = deployment.database.connect().await;
+    sql(&mut reader, "begin; select count(*) from inbox").await;
+    sql(&mut hand, "set lock_timeout = '100ms'").await;
+    let cut = sqlx::raw_sql(sqlx::AssertSqlSafe(format!(
+        "alter table inbox detach partition {name} concurrently"
+    )))
+    .execute(&mut hand)
+    .await;
+    assert_eq!(sqlstate(&cut.unwrap_err()), "55P03");
+    sql(&mut reader, "commit").await;
+}
+
 #[tokio::test]
 async fn a_pending_detach_of_a_day_that_is_needed_is_finalized_and_attached_again_in_one_run() {
     let mut deployment = Deployment::running(vec![spec("public.inbox")]).await;
     deployment.timeouts.lock = Duration::from_secs(10);
     let mut admin = deployment.database.connect().await;
     let name = named(today(&mut admin).await);
-    // A reader holds somebody's concurrent detach in its second phase, where it runs into its timeout.
-    let mut reader = deployment.database.connect().await;
-    sql(&mut reader, "begin; select count(*) from inbox").await;
-    sql(&mut admin, "set lock_timeout = '100ms'").await;
-    let cut = sqlx::raw_sql(sqlx::AssertSqlSafe(format!(
-        "alter table inbox detach partition {name} concurrently"
-    )))
-    .execute(&mut admin)
-    .await;
-    assert_eq!(sqlstate(&cut.unwrap_err()), "55P03");
-    sql(&mut reader, "commit").await;
+    leave_pending(&deployment, &name).await;
     assert_eq!(
         deployment.done().await,
         [format!("finalize {name}"), format!("attach {name}")]
     );
     assert!(claim(&mut admin, "inbox", random_id()).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_day_that_was_made_by_hand_is_not_made_a_second_time_in_message_id_routing() {
+    let deployment = Deployment::initialized(vec![v7_spec("public.inbox")]).await;
+    let mut admin = deployment.database.connect().await;
+    let yesterday = today(&mut admin).await.plus(-1);
+    let (name, from, to) = (named(yesterday), yesterday.uuid_floor(), yesterday.next().uuid_floor());
+    sql(
+        &mut admin,
+        format!(
+            "create table {name} (like inbox including all);
+             alter table inbox attach partition {name} for values from ('{from}') to ('{to}')"
+        ),
+    )
+    .await;
+    deployment.done().await;
+    let id = v7_at(yesterday.start());
+    assert!(claim(&mut admin, "inbox", id).await.unwrap());
+    sql(&mut admin, format!("drop table {name}")).await;
+    assert_eq!(deployment.done().await, Vec::<String>::new());
+    assert_eq!(codes(&deployment.plan().await[0].plan), ["gap"]);
+    let error = claim(&mut admin, "inbox", id).await.unwrap_err();
+    assert_eq!(sqlstate(&error), "23514", "it must not be fresh a second time");
+}
+
+/// A restored database gives its tables new OIDs, and the control schema in it still has the old ones.
+#[tokio::test]
+async fn an_oid_that_is_on_record_for_another_day_says_nothing_about_a_table() {
+    let deployment = Deployment::running(vec![spec("public.inbox")]).await;
+    let mut admin = deployment.database.connect().await;
+    let tomorrow = named(today(&mut admin).await.next());
+    for days_ago in [40, 41] {
+        sql(
+            &mut admin,
+            format!(
+                "insert into inboxd.partitions (inbox_id, day, relation_oid, detached_at)
+                 select id, current_date - {days_ago}, '{tomorrow}'::regclass::oid, now() - interval '30 days' from inboxd.inboxes"
+            ),
+        )
+        .await;
+    }
+    assert_eq!(deployment.done().await, Vec::<String>::new());
+    // Were it taken for detached on record, nobody would attach it again.
+    sql(&mut admin, format!("alter table inbox detach partition {tomorrow}")).await;
+    assert_eq!(deployment.done().await, [format!("attach {tomorrow}")]);
+    assert_eq!(deployment.done().await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn s18_what_is_marked_as_something_else_stays_marked_so_when_its_detach_is_finalized() {
+    let deployment = Deployment::running(vec![spec("public.inbox")]).await;
+    let mut admin = deployment.database.connect().await;
+    let old = today(&mut admin).await.plus(-40);
+    let (name, next) = (named(old), old.next());
+    let comment = format!("inboxd inbox={} day={old}", random_id());
+    sql(
+        &mut admin,
+        format!(
+            "create table {name} (like inbox including defaults, primary key (message_id));
+             alter table inbox attach partition {name} for values from ('{old} 00:00+00') to ('{next} 00:00+00');
+             comment on table {name} is '{comment}'"
+        ),
+    )
+    .await;
+    leave_pending(&deployment, &name).await;
+    assert_eq!(deployment.done().await, [format!("finalize {name}")]);
+    let found: String = sqlx::query_scalar("select obj_description($1::regclass)")
+        .bind(&name)
+        .fetch_one(&mut admin)
+        .await
+        .unwrap();
+    assert_eq!(found, comment);
+    assert!(deployment.plan().await[0].plan.steps.is_empty(), "it is never removed");
 }
 
 #[tokio::test]
@@ -139,6 +218,30 @@ async fn c31_a_key_that_was_dropped_is_made_again_concurrently() {
     assert!(!claim(&mut admin, "inbox", id).await.unwrap());
     assert!(claim(&mut admin, "inbox", random_id()).await.unwrap());
     assert!(deployment.plan().await[0].plan.findings.is_empty());
+}
+
+#[tokio::test]
+async fn c31_a_key_is_made_again_however_long_a_report_keeps_its_snapshot() {
+    let mut deployment = Deployment::running(vec![spec("public.inbox")]).await;
+    (deployment.timeouts.lock, deployment.timeouts.statement) = (Duration::from_millis(50), Duration::from_millis(100));
+    let (mut admin, mut reader) = (deployment.database.connect().await, deployment.database.connect().await);
+    let name = named(today(&mut admin).await);
+    sql(&mut admin, format!("alter table {name} drop constraint {name}_pkey")).await;
+    sql(&mut reader, "begin isolation level repeatable read; select 1").await;
+    let (done, ()) = tokio::join!(deployment.done(), async {
+        let waits = "select exists (select from pg_stat_activity
+             where application_name = 'inboxd maintenance' and datname = current_database() and wait_event_type = 'Lock'
+               and clock_timestamp() - query_start > interval '500 milliseconds')";
+        for _ in 0..2_000 {
+            if sqlx::query_scalar(waits).fetch_one(&mut admin).await.unwrap() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        sql(&mut reader, "commit").await;
+    });
+    assert_eq!(done, [format!("repair_key {name}")]);
+    assert!(claim(&mut admin, "inbox", random_id()).await.unwrap());
 }
 
 #[tokio::test]
@@ -339,6 +442,34 @@ async fn what_is_to_be_archived_moves_to_the_archives_schema() {
     assert_eq!(schema_of(&deployment, "inbox_2026_12_01").await, ["archive"]);
     let plan = deployment.plan().await.remove(0).plan;
     assert_eq!((plan.steps, plan.findings), (vec![], vec![]));
+}
+
+#[tokio::test]
+async fn s21_a_day_that_is_held_while_its_command_runs_is_not_dropped() {
+    let server = ClockServer::start(&[]).await;
+    let deployment = due_to_go(&server, |_| {}).await;
+    // The command itself puts the hold, as a person would meanwhile.
+    let mut held = deployment.clone();
+    held.specs[0].before_drop = Some(BeforeDrop {
+        command: [
+            "psql",
+            "-qXd",
+            &deployment.database.url,
+            "-c",
+            "insert into inboxd.holds (inbox_id, day, reason) select id, '2026-12-01', 'asked for' from inboxd.inboxes",
+        ]
+        .map(str::to_owned)
+        .to_vec(),
+        timeout: Duration::from_secs(20),
+    });
+    let report = held.pass().await;
+    let step = report.steps().next().unwrap();
+    assert!(
+        matches!(&step.outcome, StepOutcome::Failed { error, .. } if error.contains("on hold")),
+        "{step:?}"
+    );
+    assert_eq!(schema_of(&deployment, "inbox_2026_12_01").await, ["public"]);
+    assert_eq!(deployment.done().await, Vec::<String>::new());
 }
 
 #[tokio::test]

@@ -113,6 +113,20 @@ pub async fn install_functions(
     .await
 }
 
+/// Whether all functions of an inbox are there and belong to its owner.
+///
+/// # Errors
+/// When the database fails.
+pub async fn has_functions(connection: &mut PgConnection, spec: &InboxSpec, owner: &Ident) -> Result<bool, DbError> {
+    for function in FUNCTIONS {
+        let found = catalog::function(connection, signature(spec, function)?.as_str()).await?;
+        if found.is_none_or(|(found, _)| found != owner.as_str()) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 /// Who else may execute a function that has just become ours: by default privileges, or because somebody had made one of
 /// that name before and a replaced function keeps its grants. Later grants are the operator's, and stay.
 async fn strangers_of(connection: &mut PgConnection, signature: &Sql) -> Result<Vec<Sql>, DbError> {

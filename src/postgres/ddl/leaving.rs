@@ -26,8 +26,13 @@ pub(super) async fn detach(connection: &mut PgConnection, work: Work<'_>) -> Res
 /// Ends an interrupted detach. It waits for every older snapshot in the database, within the session's timeouts; claims are
 /// not concerned. Whether its grace begins is decided afterwards: it may have been somebody else's detach, of a day that is needed.
 pub(super) async fn finalize(connection: &mut PgConnection, work: Work<'_>) -> Result<(), DbError> {
-    if work.step.day.is_some() {
-        mark(connection, work, None).await?;
+    if let Some(day) = work.step.day {
+        let found = catalog::relation(connection, work.oid()?, &work.step.schema, &work.step.relation).await?;
+        let marker = found.and_then(|relation| relation.marker);
+        // What says that it is something else still says so afterwards: such a table is never removed.
+        if marker.is_none_or(|marker| marker.inbox == work.inbox_id && marker.day == day) {
+            mark(connection, work, None).await?;
+        }
     }
     leave(connection, include_str!("../../../sql/ddl/finalize.sql"), work).await
 }
@@ -91,7 +96,7 @@ pub(super) async fn drop_detached(connection: &mut PgConnection, work: Work<'_>)
 
 /// Locks a table that is to go, and under that lock makes sure, in this order, that the name still belongs to the table
 /// that was planned for; that it is a plain table; that it is a partition of nothing; that its marker says it is this inbox's and this
-/// day's.
+/// day's; and that the day is not on hold: since it was planned, a command may have run for minutes before the drop.
 async fn lock_what_may_go(connection: &mut PgConnection, work: Work<'_>) -> Result<(), DbError> {
     let (day, oid, name) = (work.day()?, work.oid()?, &work.step.relation);
     let locked = [("relation", work.relation()), ("mode", Sql::fixed("access exclusive"))];
@@ -101,7 +106,12 @@ async fn lock_what_may_go(connection: &mut PgConnection, work: Work<'_>) -> Resu
         Some(relation) if !relation.is_table => "it is no plain table",
         Some(relation) if relation.is_partition => "it is a partition again",
         Some(relation) => match relation.marker {
-            Some(marker) if marker.inbox == work.inbox_id && marker.day == day => return Ok(()),
+            Some(marker) if marker.inbox == work.inbox_id && marker.day == day => {
+                if !catalog::is_on_hold(connection, work.inbox_id, day).await? {
+                    return Ok(());
+                }
+                "its day is on hold"
+            }
             _ => "it is not marked as this inbox's",
         },
     };

@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 pub(crate) use self::template::Sql;
 pub use self::{
-    functions::install_functions,
+    functions::{has_functions, install_functions},
     inbox::{create_control_schema, create_inbox, grant_roles},
 };
 use super::error::{DbError, Doing, ErrorKind};
@@ -49,7 +49,7 @@ pub async fn perform(connection: &mut PgConnection, work: Work<'_>, action: Acti
         Action::MarkDetached => leaving::mark_detached(connection, work).await,
         Action::Archive => leaving::archive(connection, work).await,
         Action::Drop => leaving::drop_detached(connection, work).await,
-        Action::RepairMarker => partition::mark(connection, work, None).await,
+        Action::RepairMarker => partition::mark_attached(connection, work).await,
         Action::RepairKey => repair::key(connection, work).await,
         Action::RepairOwner => repair::owner(connection, work).await,
         Action::RepairGrants => repair::grants(connection, work).await,

@@ -99,7 +99,8 @@ fn ends(day: Day, routing: Routing) -> [Sql; 2] {
     Bounds::ends(day, routing).map(|end| Sql::literal(&end))
 }
 
-/// Takes a detach off the record, in our table and on the partition itself: it is attached again.
+/// Puts on record, in our table and on the partition itself, that it is attached: its day has had a partition, and no detach
+/// of it counts any more.
 pub(super) async fn mark_attached(connection: &mut PgConnection, work: Work<'_>) -> Result<(), DbError> {
     let day = work.day()?;
     let mut transaction = connection.begin().await.doing(|| "begin".to_owned())?;
@@ -108,7 +109,7 @@ pub(super) async fn mark_attached(connection: &mut PgConnection, work: Work<'_>)
     transaction
         .commit()
         .await
-        .doing(|| "take the detach off the record".to_owned())
+        .doing(|| "commit the record of the attached partition".to_owned())
 }
 
 /// Sets the marker of a table, after making sure that it still is the one that was planned for.

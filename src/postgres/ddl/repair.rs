@@ -73,9 +73,22 @@ pub(super) async fn replica_identity(connection: &mut PgConnection, work: Work<'
     .await
 }
 
+/// The limit of each statement that makes a key again. An index on three million random ids took 3 s, and a concurrent build
+/// waits for every older snapshot in the database: under the session's own limits a large day, or a report of a few
+/// seconds, kept a day without its key for ever, and every claim on it fails meanwhile. Nobody waits for such a build.
+const LONGEST_KEY_BUILD: &str = "5min";
+
 /// Makes the key of a partition again, concurrently. A unique index on exactly the key counts as the key: to make a primary
 /// key of it would take ACCESS EXCLUSIVE.
 pub(super) async fn key(connection: &mut PgConnection, work: Work<'_>) -> Result<(), DbError> {
+    let limit = [("limit", Sql::literal(LONGEST_KEY_BUILD))];
+    execute(connection, include_str!("../../../sql/ddl/be_patient.sql"), &limit).await?;
+    let built = build_key(connection, work).await;
+    let back = execute(connection, include_str!("../../../sql/ddl/be_impatient.sql"), &[]).await;
+    built.and(back)
+}
+
+async fn build_key(connection: &mut PgConnection, work: Work<'_>) -> Result<(), DbError> {
     let name = derive(&work.spec.table, Derived::RepairedKey(work.day()?))?;
     // An interrupted build leaves an invalid index of that name.
     if catalog::is_invalid_index(connection, work.oid()?, &name).await? {

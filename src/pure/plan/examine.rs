@@ -54,6 +54,14 @@ impl Planner<'_> {
                 "the claim functions are missing".to_owned(),
                 "run `inboxd init`".to_owned(),
             );
+        } else if !found.has_functions {
+            self.report(
+                FindingCode::ClaimDrift,
+                Severity::Fail,
+                "one of the claim functions is missing, or does not belong to the table's owner: claims fail or will"
+                    .to_owned(),
+                "run `inboxd init`".to_owned(),
+            );
         } else if !found.claim_drift.is_empty() {
             let what = found.claim_drift.join("; ");
             self.report(
@@ -96,6 +104,11 @@ impl Planner<'_> {
                 format!("a {} stands among the partitions", kind_name(relation)),
                 "inboxd leaves it alone; detach it if it should not be there".to_owned(),
             );
+            // It counts as holding its days: where claims are still to come, they must find a key on it.
+            let span = relation.bounds.as_ref().and_then(Bounds::span);
+            if span.is_some_and(|span| span.to.is_none_or(|to| to > self.now)) {
+                self.examine_key(relation);
+            }
             return;
         }
         let Some(day) = relation.day() else {
@@ -149,13 +162,22 @@ impl Planner<'_> {
 
     fn examine_key(&mut self, relation: &FoundRelation) {
         if !relation.has_key {
+            let is_mended = self.policy.routing == Routing::ProcessedAt
+                && relation
+                    .day()
+                    .is_some_and(|day| self.is_ours(relation, day) && !self.is_expired(day));
+            let remedy = if is_mended {
+                "the next run makes it again; if it finds duplicates, decide which to delete"
+            } else {
+                "inboxd leaves it alone; look for duplicates, then make a unique index on the key concurrently"
+            };
             self.report_on(
                 relation,
                 FindingCode::MissingKey,
                 Severity::Fail,
                 "it has no valid unique index on exactly the inbox's key: claims on it fail rather than double"
                     .to_owned(),
-                "the next run makes it again; if it finds duplicates, decide which to delete".to_owned(),
+                remedy.to_owned(),
             );
         }
     }

@@ -13,6 +13,7 @@ pub(super) mod tests;
 use chrono::{DateTime, Utc};
 
 use self::coverage::Coverage;
+pub(crate) use self::removal::distrust;
 pub use self::{
     finding::{Finding, FindingCode, Severity},
     step::{Action, Lock, Step},
@@ -184,11 +185,12 @@ impl Planner<'_> {
                 .push(Step::on(self.found, relation, Action::Finalize, reason));
         }
         for relation in attached(&self.found.relations).filter(|relation| relation.detached_at.is_some()) {
-            let ours = relation
+            let Some(day) = relation.day() else { continue };
+            let is_ours = relation
                 .marker
                 .as_ref()
-                .is_none_or(|marker| marker.inbox == self.found.inbox_id);
-            if ours && relation.day().is_some() {
+                .is_none_or(|marker| marker.inbox == self.found.inbox_id && marker.day == day);
+            if is_ours {
                 let reason =
                     "it was attached again: its detach goes off the record, so that a later one has its whole grace";
                 self.steps

@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::{Action, FindingCode, Planner, Severity, Step};
-use crate::pure::{Attachment, Bounds, Day, FoundRelation, OnExpiry, Ownership, RelationKind, show_duration};
+use crate::pure::{
+    Attachment, Bounds, Clocks, Day, FoundRelation, OnExpiry, Ownership, Policy, RelationKind, show_duration,
+};
 
 impl Planner<'_> {
     /// Points 5, 6 and 7.
@@ -143,37 +145,15 @@ impl Planner<'_> {
 
     /// Point 7, and the server's identity of point 5.
     fn may_remove(&mut self, waiting: usize) -> bool {
-        let clocks = self.found.clocks;
-        let skew = (self.now - clocks.host).abs();
-        let leap = clocks.trusted.map_or(TimeDelta::zero(), |trusted| self.now - trusted);
         let blocked = if self.found.ownership == Ownership::OtherServer {
             Some((
                 FindingCode::OtherServer,
                 "the database is a copy of the one that this inbox was made in".to_owned(),
                 "creation goes on; if this copy is meant to live on as itself, run `inboxd takeover`",
             ))
-        } else if skew > self.policy.max_clock_skew {
-            Some((
-                FindingCode::BlockedByClock,
-                format!(
-                    "the database's clock and this host's differ by {}, of at most {}",
-                    show_duration(skew),
-                    show_duration(self.policy.max_clock_skew)
-                ),
-                "set the wrong clock right; nothing is removed until they agree",
-            ))
-        } else if leap > self.policy.max_clock_leap {
-            Some((
-                FindingCode::BlockedByClock,
-                format!(
-                    "the database's clock is {} past the highest time that earlier runs trusted, of at most {}",
-                    show_duration(leap),
-                    show_duration(self.policy.max_clock_leap)
-                ),
-                "if the clock is right (the service was down that long), run `inboxd run --confirm-clock` once",
-            ))
         } else {
-            None
+            distrust(self.now, self.policy, self.found.clocks)
+                .map(|(message, remedy)| (FindingCode::BlockedByClock, message, remedy))
         };
         let Some((code, message, remedy)) = blocked else {
             return true;
@@ -198,4 +178,31 @@ impl Planner<'_> {
         }
         candidates
     }
+}
+
+/// Point 7: why the clock is not trusted, and what to do; none when it is.
+pub(crate) fn distrust(now: DateTime<Utc>, policy: &Policy, clocks: Clocks) -> Option<(String, &'static str)> {
+    let skew = (now - clocks.host).abs();
+    let leap = clocks.trusted.map_or(TimeDelta::zero(), |trusted| now - trusted);
+    if skew > policy.max_clock_skew {
+        let message = format!(
+            "the database's clock and this host's differ by {}, of at most {}",
+            show_duration(skew),
+            show_duration(policy.max_clock_skew)
+        );
+        return Some((
+            message,
+            "set the wrong clock right; nothing is removed until they agree",
+        ));
+    }
+    if leap > policy.max_clock_leap {
+        let message = format!(
+            "the database's clock is {} past the highest time that earlier runs trusted, of at most {}",
+            show_duration(leap),
+            show_duration(policy.max_clock_leap)
+        );
+        let remedy = "if the clock is right (the service was down that long), run `inboxd run --confirm-clock` once";
+        return Some((message, remedy));
+    }
+    None
 }

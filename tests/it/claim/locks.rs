@@ -180,6 +180,30 @@ async fn a_claim_holds_as_few_relation_locks_as_its_look_back_has_days() {
     );
 }
 
+/// PostgreSQL plans a statement of a function for any parameters at its sixth execution in a session, and that plan locks
+/// every partition: the claim then waited for maintenance on a day that no claim uses yet.
+#[tokio::test]
+async fn no_duplicate_of_a_session_locks_a_day_ahead() {
+    let deployment = super::both_routings().await;
+    let mut connection = deployment.database.connect().await;
+    for table in super::TABLES {
+        let message = Claim::of(table, new_id());
+        assert_eq!(message.outcome(&mut connection).await, "fresh");
+        for nth in 1..=12 {
+            sql(&mut connection, "begin").await;
+            assert_eq!(message.outcome(&mut connection).await, "duplicate");
+            let locks = relation_locks(&mut connection, table).await;
+            let two_days_ahead = format!("inbox_{}", inboxd::Day::containing(now()).plus(2).underscored());
+            let ahead: Vec<_> = locks
+                .iter()
+                .filter(|lock| **lock >= two_days_ahead && !lock.starts_with("inbox_pkey"))
+                .collect();
+            assert!(ahead.is_empty(), "duplicate {nth} in {table} locks {ahead:?}");
+            sql(&mut connection, "commit").await;
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_claim_sees_partitions_that_came_and_went_under_its_cached_plans() {
     let (server, deployment) = in_its_prime().await;

@@ -4,7 +4,7 @@ use chrono::TimeDelta;
 
 use super::model::*;
 use crate::pure::{
-    Bounds, FindingCode, Found, FoundInbox, Ownership, Policy, RelationKind, ReplicaIdentity, Severity, plan,
+    Action, Bounds, FindingCode, Found, FoundInbox, Ownership, Policy, RelationKind, ReplicaIdentity, Severity, plan,
 };
 
 const NOON: &str = "2026-12-10T12:00:00Z";
@@ -122,6 +122,9 @@ const SPOILT: &[(FindingCode, Severity, Spoil)] = &[
     (FindingCode::ClaimDrift, Severity::Fail, |found| {
         found.claim_retention = None
     }),
+    (FindingCode::ClaimDrift, Severity::Fail, |found| {
+        found.has_functions = false
+    }),
     (FindingCode::ClaimDrift, Severity::Warn, |found| {
         found.claim_drift = vec!["retention: 7d, made with 3d".to_owned()];
     }),
@@ -177,6 +180,26 @@ fn a_finding_about_a_relation_names_it_and_its_day() {
     let finding = only(&plan, FindingCode::MissingKey);
     assert_eq!(finding.relation.as_deref(), Some("inbox_2026_12_08"));
     assert_eq!(finding.day, Some(day("2026-12-08")));
+}
+
+#[test]
+fn a_stranger_among_the_days_to_come_fails_where_claims_would_and_only_what_is_ours_is_mended() {
+    let now = at(NOON);
+    for (name, kind, severity) in [
+        ("2026-12-11", RelationKind::ForeignTable, Severity::Fail),
+        ("2026-12-05", RelationKind::ForeignTable, Severity::Warn),
+        ("2026-12-11", RelationKind::Table, Severity::Fail),
+    ] {
+        let mut found = healthy(now, &policy());
+        let relation = relation_of(&mut found, name);
+        (relation.kind, relation.has_key) = (kind, false);
+        let plan = plan(now, &policy(), &found);
+        assert_eq!(plan.severity(), severity, "{name} {kind:?}: {:#?}", plan.findings);
+        let mended = plan.steps.iter().any(|step| step.action == Action::RepairKey);
+        for finding in with_code(&plan, FindingCode::MissingKey) {
+            assert_eq!(finding.remedy.contains("the next run"), mended, "{finding:?}");
+        }
+    }
 }
 
 #[test]

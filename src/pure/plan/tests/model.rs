@@ -71,6 +71,7 @@ pub(in crate::pure) fn empty(now: DateTime<Utc>) -> Found {
         held: BTreeMap::new(),
         made: BTreeSet::new(),
         claim_retention: Some(Retention::For(TimeDelta::hours(1))),
+        has_functions: true,
         claim_drift: Vec::new(),
         plain_inserters: Vec::new(),
         lacking: Vec::new(),

@@ -1,0 +1,2 @@
+-- inboxd: repair key, the session's own limits again
+reset all
