@@ -77,6 +77,11 @@ pub(super) async fn apply(
     let outcome = loop {
         attempts += 1;
         let error = match attempt(connection, spec, observed, &step, action).await {
+            // A detach that came through as a finalize is not on record yet.
+            Ok(()) if step.action == Action::Detach && action == Action::Finalize => {
+                action = Action::MarkDetached;
+                continue;
+            }
             Ok(()) => break StepOutcome::Done,
             Err(error) if error.kind().is_unreachable() => return Err(error),
             Err(error) => error,

@@ -53,6 +53,7 @@ pub async fn init(
             "the server is a standby; run `inboxd init` against the primary",
         ));
     }
+    server.must_be_writable()?;
     schema::migrate(connection).await?;
     let mut inboxes = Vec::new();
     for spec in specs {

@@ -142,9 +142,11 @@ fn plans(specs: &[InboxSpec], observation: &Observation) -> impl Iterator<Item =
 /// When the database cannot be reached or cut us off, or the control schema is not of our version. A step that fails is
 /// no error: the run is then partial, and the next one heals it.
 pub async fn run_pass(connection: &mut PgConnection, request: PassRequest<'_>) -> Result<PassOutcome, DbError> {
-    if catalog::server(connection).await?.in_recovery {
+    let server = catalog::server(connection).await?;
+    if server.in_recovery {
         return Ok(PassOutcome::Standby);
     }
+    server.must_be_writable()?;
     schema::check(connection).await?;
     if let Some(replica) = request.replica {
         journal::heartbeat(

@@ -35,6 +35,7 @@ pub async fn takeover(
             "the server is a standby; promote it first",
         ));
     }
+    server.must_be_writable()?;
     schema::check(connection).await?;
     let mut taken = Vec::new();
     for spec in specs {

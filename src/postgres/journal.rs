@@ -287,6 +287,8 @@ pub struct LastRun {
     pub steps_done: i64,
     /// Steps that failed.
     pub steps_failed: i64,
+    /// Steps that failed or were left out.
+    pub steps_not_done: i64,
 }
 
 /// Reads the last run of a deployment.
@@ -310,6 +312,7 @@ pub async fn last_run(connection: &mut PgConnection, deployment: &str) -> Result
             error: row.try_get("error")?,
             steps_done: row.try_get("steps_done")?,
             steps_failed: row.try_get("steps_failed")?,
+            steps_not_done: row.try_get("steps_not_done")?,
         })
     })
     .transpose()

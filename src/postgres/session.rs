@@ -50,6 +50,8 @@ pub fn session_options(options: &PgConnectOptions, application_name: &str, timeo
             ("default_transaction_isolation", "read committed".to_owned()),
             ("standard_conforming_strings", "on".to_owned()),
             ("client_min_messages", "warning".to_owned()),
+            // A partition's tablespace is its inbox's, not the role's.
+            ("default_tablespace", String::new()),
             ("jit", "off".to_owned()),
             // A dead peer is noticed within a minute instead of two hours, and its locks go.
             ("tcp_keepalives_idle", "30".to_owned()),

@@ -12,12 +12,12 @@ use crate::{
     maintain::{PlannedInbox, plan_all},
     postgres::{
         DbError, catalog,
-        catalog::{Observed, Replica},
+        catalog::{Observed, Replica, Server},
         journal::{self, LastRun},
     },
     pure::{
-        Attachment, Consumers, Day, Finding, FoundRelation, InboxSpec, Policy, Retention, Routing, Severity, Span,
-        Step, TableName,
+        Attachment, Consumers, Day, Finding, FoundRelation, InboxSpec, Retention, Routing, Severity, Span, Step,
+        TableName,
     },
 };
 
@@ -120,7 +120,7 @@ pub struct InboxStatus {
     pub routing: Routing,
     /// Who shares it.
     pub consumers: Consumers,
-    /// How long a claim is remembered.
+    /// How long a claim is remembered: the longest of what is configured here, by live replicas, and in the claim functions.
     pub retention: Retention,
     /// Days that must exist after today.
     pub ahead_days: i64,
@@ -208,7 +208,7 @@ pub async fn read_status(
         .map(|((spec, planned), observed)| inbox_status(spec, planned, observed, now))
         .collect();
     let standby = observation.server.in_recovery;
-    let checks = checks(last_run.as_ref(), &config.schedule, now, standby);
+    let checks = checks(last_run.as_ref(), &config.schedule, &observation.server);
     let worst = inboxes
         .iter()
         .map(|inbox| inbox.severity)
@@ -228,7 +228,13 @@ pub async fn read_status(
 }
 
 /// What the history of runs says, by the database's clock.
-fn checks(last_run: Option<&LastRun>, schedule: &Schedule, now: DateTime<Utc>, standby: bool) -> Vec<Check> {
+fn checks(last_run: Option<&LastRun>, schedule: &Schedule, server: &Server) -> Vec<Check> {
+    let Server {
+        now,
+        in_recovery: standby,
+        read_only,
+        ..
+    } = *server;
     let warn = |message: String, remedy: &str| Check {
         severity: Severity::Warn,
         message,
@@ -249,6 +255,12 @@ fn checks(last_run: Option<&LastRun>, schedule: &Schedule, now: DateTime<Utc>, s
         )];
     };
     let mut checks = Vec::new();
+    if read_only {
+        checks.push(warn(
+            "transactions are read only by default: no run can write".to_owned(),
+            "reset default_transaction_read_only for this role and database",
+        ));
+    }
     let due = schedule
         .next(run.started_at, 1)
         .first()
@@ -259,11 +271,25 @@ fn checks(last_run: Option<&LastRun>, schedule: &Schedule, now: DateTime<Utc>, s
             "see whether `inboxd serve` is alive",
         ));
     }
-    if run.outcome.as_deref() == Some("partial") {
-        checks.push(warn(
-            format!("in the last run {} steps failed", run.steps_failed),
-            "the next run tries again; see its log for why",
-        ));
+    match run.outcome.as_deref() {
+        Some("partial") => {
+            let message = format!("in the last run {} steps failed or were left out", run.steps_not_done);
+            checks.push(warn(message, "the next run tries again; the log says why"));
+        }
+        Some("failed") => {
+            let why = run.error.as_deref().unwrap_or("the log says why");
+            checks.push(warn(
+                format!("the last run failed as a whole: {why}"),
+                "the next run tries again",
+            ));
+        }
+        None if run.started_at + RUN_MAY_BE_LATE_BY < now => {
+            checks.push(warn(
+                "the last run has not ended: its process died, or it hangs".to_owned(),
+                "see whether `inboxd serve` is alive",
+            ));
+        }
+        _ => {}
     }
     checks
 }
@@ -279,7 +305,7 @@ fn inbox_status(spec: &InboxSpec, planned: PlannedInbox, observed: &Observed, no
         .filter(|relation| relation.attachment != Attachment::Loose || relation.marker.is_some())
         .map(|relation| {
             let held_since = relation.day().and_then(|day| held.get(&day).copied());
-            partition_status(relation, &spec.policy, held_since, now)
+            partition_status(relation, plan.retention, spec.policy.drop_grace, held_since, now)
         })
         .collect();
     partitions.sort_by_key(|partition| (partition.bounds.and_then(|span| span.from), partition.day));
@@ -288,7 +314,7 @@ fn inbox_status(spec: &InboxSpec, planned: PlannedInbox, observed: &Observed, no
         table,
         routing: spec.policy.routing,
         consumers: spec.policy.consumers,
-        retention: spec.policy.retention,
+        retention: plan.retention,
         ahead_days: spec.policy.ahead.days(),
         severity: plan.severity(),
         runway_seconds: plan.runway_seconds,
@@ -300,13 +326,14 @@ fn inbox_status(spec: &InboxSpec, planned: PlannedInbox, observed: &Observed, no
 
 fn partition_status(
     relation: &FoundRelation,
-    policy: &Policy,
+    retention: Retention,
+    drop_grace: TimeDelta,
     held_since: Option<DateTime<Utc>>,
     now: DateTime<Utc>,
 ) -> PartitionStatus {
     let bounds = relation.bounds.as_ref().and_then(crate::pure::Bounds::span);
     let day = relation.day();
-    let expires_at = match (policy.retention, day) {
+    let expires_at = match (retention, day) {
         (Retention::For(length), Some(day)) => day.end().checked_add_signed(length),
         _ => None,
     };
@@ -322,7 +349,7 @@ fn partition_status(
     let dropped_after = relation
         .detached_at
         .filter(|_| state == PartitionState::Detached)
-        .and_then(|at| at.checked_add_signed(policy.drop_grace));
+        .and_then(|at| at.checked_add_signed(drop_grace));
     PartitionStatus {
         relation: relation.name.to_string(),
         day,

@@ -20,7 +20,7 @@ use crate::{
     clock::Clock,
     maintain::{PassOutcome, PassRequest, Replica, RunOutcome, Trigger, plan_all, run_pass},
     postgres::{self, DbError, ErrorKind, schema},
-    pure::{FindingCode, Plan},
+    pure::{Plan, Severity},
 };
 
 /// The pause before the first retry; it doubles up to [`LONGEST_RETRY_PAUSE`].
@@ -309,18 +309,21 @@ async fn pass(
     Ok(passed)
 }
 
-/// What makes the service not ready: an inbox that it does not keep, or days that do not exist after a pass.
+/// What makes the service not ready: what fails or soon will, and days that do not exist after a pass.
 fn not_ready<'a>(plans: impl Iterator<Item = (&'a str, &'a Plan)>) -> Vec<String> {
     let mut why = Vec::new();
     for (inbox, plan) in plans {
-        let unusable = [
-            FindingCode::InboxMissing,
-            FindingCode::InboxUnfit,
-            FindingCode::OtherDeployment,
-            FindingCode::Runway,
-        ];
-        for finding in plan.findings.iter().filter(|finding| unusable.contains(&finding.code)) {
-            why.push(format!("{inbox}: {}; {}", finding.message, finding.remedy));
+        for finding in plan
+            .findings
+            .iter()
+            .filter(|finding| finding.severity == Severity::Fail)
+        {
+            let on = finding
+                .relation
+                .as_deref()
+                .map(|relation| format!("{relation}: "))
+                .unwrap_or_default();
+            why.push(format!("{inbox}: {on}{}; {}", finding.message, finding.remedy));
         }
         let missing = plan
             .steps

@@ -68,7 +68,15 @@ async fn a_script_gets_json_with_keys_that_stay() {
     let inbox = &plan["databases"][0]["inboxes"][0];
     assert_eq!(
         keys(inbox),
-        ["findings", "inbox", "now", "runway_seconds", "steps", "table"]
+        [
+            "findings",
+            "inbox",
+            "now",
+            "retention",
+            "runway_seconds",
+            "steps",
+            "table"
+        ]
     );
     let step = &inbox["steps"][0];
     assert_eq!(

@@ -424,3 +424,93 @@ async fn a_run_over_many_inboxes_asks_no_more_questions_than_a_run_over_one() {
     assert_eq!(asked[0], asked[1], "statements of a run that finds nothing to do");
     assert!((5..30).contains(&asked[0]), "{asked:?}");
 }
+
+#[tokio::test]
+async fn s33_a_database_that_is_read_only_by_default_is_told_and_nothing_is_written() {
+    let database = server::database().await;
+    ask(&database.url, &["init"]).must(0, &[]);
+    ask(&database.url, &["run"]).must(0, &[]);
+    let mut admin = database.connect().await;
+    sql(
+        &mut admin,
+        format!(
+            "alter database {} set default_transaction_read_only = on",
+            database.name
+        ),
+    )
+    .await;
+    for command in ["run", "init", "takeover"] {
+        ask(&database.url, &[command]).must_fail(&["read only", "default_transaction_read_only"]);
+    }
+    ask(&database.url, &["check"]).must(1, &["read only by default"]);
+    sql(&mut admin, "set default_transaction_read_only = off").await;
+    sql(
+        &mut admin,
+        format!("alter database {} reset default_transaction_read_only", database.name),
+    )
+    .await;
+    ask(&database.url, &["run"]).must(0, &["nothing to do"]);
+    ask(&database.url, &["check"]).must(0, &["all is well"]);
+}
+
+#[tokio::test]
+async fn whatever_fails_makes_the_service_not_ready_and_says_why() {
+    let database = server::database().await;
+    ask(&database.url, &["init"]).must(0, &[]);
+    let mut service = Service::start(&database.url, &[("INBOXD_SCHEDULE__CRON", "* * * * * *")]);
+    service.wait_until_ready().await;
+    let mut admin = database.connect().await;
+    sql(&mut admin, "grant insert on inbox to public").await;
+    let not_ready = service.wait_until("/readyz", 503).await;
+    assert!(
+        not_ready["reasons"][0].as_str().unwrap().contains("revoke insert"),
+        "{not_ready}"
+    );
+    sql(&mut admin, "revoke insert on inbox from public").await;
+    service.wait_until_ready().await;
+    service.must_end();
+}
+
+#[tokio::test]
+async fn a_run_that_failed_or_never_ended_is_told_by_check() {
+    let database = server::database().await;
+    ask(&database.url, &["init"]).must(0, &[]);
+    ask(&database.url, &["run"]).must(0, &[]);
+    let mut admin = database.connect().await;
+    sql(
+        &mut admin,
+        "update inboxd.runs set outcome = 'failed', error = 'the disk is full'",
+    )
+    .await;
+    ask(&database.url, &["check"]).must(1, &["failed as a whole: the disk is full"]);
+    sql(
+        &mut admin,
+        "update inboxd.runs set outcome = null, finished_at = null, started_at = started_at - interval '16 minutes'",
+    )
+    .await;
+    ask(&database.url, &["check"]).must(1, &["has not ended"]);
+}
+
+#[tokio::test]
+async fn status_shows_what_expires_by_the_retention_that_rules() {
+    let server = ClockServer::start(&[]).await;
+    server.set_to("2026-12-01T12:00:00Z".parse().unwrap());
+    let database = server.database().await;
+    ask(&database.url, &["init"]).must(0, &[]);
+    ask(&database.url, &["run"]).must(0, &[]);
+    server.step(TimeDelta::days(3));
+    // Configured is less than what the claim functions were made with, and the longer rules until `init` runs again.
+    let folder = Folder::new();
+    let file = crate::support::program::config_file(folder.path(), "[[inbox]]\ntable = 'inbox'\nretention = '1d'");
+    let status = |command: &str| {
+        let mut command = inboxd(&["--config", file.to_str().unwrap(), command]);
+        command
+            .envs(server.shim_environment())
+            .env("DATABASE_URL", &database.url);
+        crate::support::program::Answer::of(&mut command)
+    };
+    let shown = status("status").must(0, &["retention 7d", "live      inbox_2026_12_01"]);
+    assert!(!shown.out.contains("expired"), "{shown:?}");
+    status("init").must(0, &["retention is 604800 s, configured is 86400 s"]);
+    status("status").must(0, &["retention 1d", "expired   inbox_2026_12_01"]);
+}

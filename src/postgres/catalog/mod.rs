@@ -31,6 +31,8 @@ pub struct Server {
     pub version_num: i32,
     /// Whether it is a standby.
     pub in_recovery: bool,
+    /// Whether role or database let nobody write by default.
+    pub read_only: bool,
     /// The identity of the cluster.
     pub system_identifier: i64,
     /// The identity of the database in it.
@@ -60,11 +62,26 @@ pub async fn server(connection: &mut PgConnection) -> Result<Server, DbError> {
     Ok(server)
 }
 
+impl Server {
+    /// Makes sure that we may write.
+    ///
+    /// # Errors
+    /// `ReadOnly` with the remedy. A standby is no error here: it is a state of its own.
+    pub(crate) fn must_be_writable(&self) -> Result<(), DbError> {
+        if self.read_only && !self.in_recovery {
+            let what = "transactions are read only by default, so nothing is written; reset default_transaction_read_only for this role and database";
+            return Err(DbError::noticed(ErrorKind::ReadOnly, what));
+        }
+        Ok(())
+    }
+}
+
 fn read_server(row: &PgRow) -> Result<Server, sqlx::Error> {
     Ok(Server {
         now: row.try_get("now")?,
         version_num: row.try_get("version_num")?,
         in_recovery: row.try_get("in_recovery")?,
+        read_only: row.try_get("read_only")?,
         system_identifier: row.try_get("system_identifier")?,
         database_oid: oid(row, "database_oid")?,
     })

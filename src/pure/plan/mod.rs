@@ -18,7 +18,7 @@ pub use self::{
     finding::{Finding, FindingCode, Severity},
     step::{Action, Lock, Step},
 };
-use super::{Attachment, Day, Found, FoundInbox, FoundRelation, Ownership, Policy};
+use super::{Attachment, Day, Found, FoundInbox, FoundRelation, Ownership, Policy, Retention};
 
 /// What a run would do to one inbox, with the findings that a person should see.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
@@ -29,6 +29,8 @@ pub struct Plan {
     pub steps: Vec<Step>,
     /// What was noticed.
     pub findings: Vec<Finding>,
+    /// The retention that rules: the longest of what is configured here, by live replicas, and in the claim functions.
+    pub retention: Retention,
     /// Seconds until the first claim would fail for want of a partition; none when the partitions never end.
     pub runway_seconds: Option<i64>,
 }
@@ -98,11 +100,13 @@ pub fn plan(now: DateTime<Utc>, policy: &Policy, found: &Found) -> Plan {
         planner.remove();
         planner.judge_runway(runway);
     }
+    let retention = planner.retention();
     let Planner { steps, findings, .. } = planner;
     Plan {
         now,
         steps,
         findings,
+        retention,
         runway_seconds: runway.map(|runway| runway.num_seconds()),
     }
 }
@@ -199,7 +203,7 @@ impl Planner<'_> {
         }
     }
 
-    fn retention(&self) -> super::Retention {
+    fn retention(&self) -> Retention {
         self.found.claim_retention.map_or(self.policy.retention, |made_with| {
             self.policy.retention.longer(made_with)
         })

@@ -93,8 +93,12 @@ impl Problems {
     }
 
     pub(super) fn role(&mut self, key: &str, role: String) -> Option<Ident> {
-        Ident::new(role)
-            .map_err(|error| self.0.push(format!("{key}: {error}")))
-            .ok()
+        match Ident::new(role.clone()) {
+            Ok(role) => Some(role),
+            Err(_) => {
+                self.add(key, format!("{role:?}"), "the name of a role, of 1 to 63 bytes");
+                None
+            }
+        }
     }
 }
