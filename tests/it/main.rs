@@ -11,6 +11,8 @@ mod init;
 #[cfg(test)]
 mod killed;
 #[cfg(test)]
+mod language;
+#[cfg(test)]
 mod life;
 #[cfg(test)]
 mod midnight;

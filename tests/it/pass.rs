@@ -159,12 +159,6 @@ async fn s8_eight_instances_at_once_on_an_empty_inbox_make_all_days_and_none_fai
         inboxd::clock::Clock::system(),
         vec![spec("public.inbox")],
     );
-    // Another language, so that no text of an error can be relied on.
-    sql(
-        &mut deployment.database.connect().await,
-        format!("alter database {} set lc_messages = 'C'", deployment.database.name),
-    )
-    .await;
     let instances: Vec<_> = (0..8)
         .map(|_| {
             let deployment = deployment.clone();
