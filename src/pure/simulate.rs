@@ -88,8 +88,9 @@ impl World<'_> {
             .jumps
             .iter()
             .filter(|(when, _)| *when <= at)
-            .fold(TimeDelta::zero(), |sum, (_, by)| sum + *by);
-        let Some(now) = at.checked_add_signed(jumped) else {
+            .try_fold(TimeDelta::zero(), |sum, (_, by)| sum.checked_add(by));
+        // A clock beyond the end of the calendar shows no time at all.
+        let Some(now) = jumped.and_then(|jumped| at.checked_add_signed(jumped)) else {
             return;
         };
         self.found.clocks.host = at;
@@ -235,6 +236,19 @@ mod tests {
             !events.iter().any(|event| event.contains("detach 2026-12-02")),
             "{events:?}"
         );
+    }
+
+    #[test]
+    fn jumps_beyond_the_end_of_the_calendar_happen_to_nobody() {
+        let start = "2026-12-01T12:00:00Z";
+        for by in [TimeDelta::MAX, TimeDelta::MIN] {
+            let scenario = Scenario {
+                outages: Vec::new(),
+                jumps: vec![(at(start), by), (at(start), by)],
+            };
+            let found = healthy(at(start), &policy());
+            assert_eq!(simulate(&policy(), found, runs(start, 1), &scenario), vec![]);
+        }
     }
 
     #[test]
