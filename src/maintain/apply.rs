@@ -61,11 +61,15 @@ pub(super) async fn apply(
     let mut action = step.action;
     let mut attempts = 0;
     if let (Action::Drop, Some(hook)) = (action, &spec.before_drop)
-        && let Err(error) = before_drop::run(hook, spec, &step).await
+        && let Err(error) = before_drop::run(hook, spec, &step, request.stop).await
     {
-        let outcome = StepOutcome::Failed {
-            kind: ErrorKind::Other,
-            error,
+        let outcome = if (request.stop)() {
+            StepOutcome::Skipped { why: error }
+        } else {
+            StepOutcome::Failed {
+                kind: ErrorKind::Other,
+                error,
+            }
         };
         return Ok(StepReport {
             step,

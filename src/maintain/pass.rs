@@ -15,7 +15,7 @@ use crate::{
         journal::{self, StepRecord},
         lock, schema,
     },
-    pure::{Action, InboxSpec, Plan, Step, distrust, plan},
+    pure::{Action, InboxSpec, Plan, ROUNDS, Step, distrust, plan},
 };
 
 /// What a pass is asked to do.
@@ -242,9 +242,6 @@ fn clock_is_trusted(specs: &[InboxSpec], observation: &Observation) -> bool {
         .zip(&observation.inboxes)
         .all(|(spec, observed)| distrust(observation.server.now, &spec.policy, observed.found.clocks).is_none())
 }
-
-/// A finalized detach shows only then what is to become of its table: the run looks once more.
-const ROUNDS: usize = 2;
 
 /// What keeps claims alive comes before what mends, and that before what takes away, over all inboxes.
 const PHASES: [&[Action]; 3] = [

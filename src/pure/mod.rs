@@ -22,9 +22,9 @@ pub use found::{
 };
 pub use ident::{Derived, Function, Ident, IdentError, MAX_IDENT_BYTES, MAX_TABLE_BYTES, TableName};
 pub use marker::Marker;
-#[cfg(feature = "maintain")]
-pub(crate) use plan::distrust;
 pub use plan::{Action, Finding, FindingCode, Lock, Plan, Severity, Step, plan};
+#[cfg(feature = "maintain")]
+pub(crate) use plan::{ROUNDS, distrust};
 pub use policy::{Ahead, Consumers, OnExpiry, Policy, PolicyError, Retention, Routing, parse_duration, show_duration};
 pub use simulate::{Event, Happening, Scenario, simulate};
 pub use spec::{BeforeDrop, ClaimSpec, InboxSpec};

@@ -3,12 +3,9 @@
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::{
-    Found, Policy, Severity, Span, Step,
-    plan::{distrust, plan},
+    Action, Found, Policy, Severity, Span, Step,
+    plan::{ROUNDS, distrust, plan},
 };
-
-/// The most plans at one instant: after a finalize, and for as long as a cap holds steps back, the next run goes on.
-const ROUNDS: usize = 2;
 
 /// What is to happen to clock and service while the planner runs forward.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -88,8 +85,9 @@ impl World<'_> {
             .jumps
             .iter()
             .filter(|(when, _)| *when <= at)
-            .fold(TimeDelta::zero(), |sum, (_, by)| sum + *by);
-        let Some(now) = at.checked_add_signed(jumped) else {
+            .try_fold(TimeDelta::zero(), |sum, (_, by)| sum.checked_add(by));
+        // A clock beyond the end of the calendar shows no time at all.
+        let Some(now) = jumped.and_then(|jumped| at.checked_add_signed(jumped)) else {
             return;
         };
         self.found.clocks.host = at;
@@ -99,11 +97,16 @@ impl World<'_> {
             return;
         }
         for _ in 0..ROUNDS {
-            for step in std::mem::take(&mut planned.steps) {
+            let steps = std::mem::take(&mut planned.steps);
+            let finalizes = steps.iter().any(|step| step.action == Action::Finalize);
+            for step in steps {
                 self.found.apply(&step, self.policy, now);
                 self.tell(at, now, Happening::Step(step));
             }
             planned = plan(now, self.policy, &self.found);
+            if !finalizes {
+                break;
+            }
         }
         if distrust(now, self.policy, self.found.clocks).is_none() {
             self.found.clocks.trusted = self.found.clocks.trusted.max(Some(now));
@@ -146,7 +149,7 @@ impl World<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pure::{Action, plan::tests::model::*};
+    use crate::pure::{Retention, plan::tests::model::*};
 
     /// A run every six hours for some days.
     fn runs(start: &str, days: i64) -> Vec<DateTime<Utc>> {
@@ -235,6 +238,37 @@ mod tests {
             !events.iter().any(|event| event.contains("detach 2026-12-02")),
             "{events:?}"
         );
+    }
+
+    #[test]
+    fn a_run_takes_out_no_more_than_its_cap_and_the_next_run_goes_on() {
+        let start = "2026-12-01T12:00:00Z";
+        let found = healthy(at(start), &policy());
+        let mut shorter = policy();
+        shorter.retention = Retention::For(TimeDelta::days(1));
+        let events = simulate(&shorter, found, runs(start, 1), &Scenario::default());
+        let detaches = |run: DateTime<Utc>| {
+            let is_detach = |event: &&Event| {
+                matches!(&event.what, Happening::Step(step) if step.action == Action::Detach) && event.at == run
+            };
+            events.iter().filter(is_detach).count()
+        };
+        let counts: Vec<usize> = runs(start, 1).into_iter().map(detaches).collect();
+        // Six of them are expired at once; 30 November is at the next midnight.
+        assert_eq!(counts, [4, 2, 1, 0], "{:?}", told(&events));
+    }
+
+    #[test]
+    fn jumps_beyond_the_end_of_the_calendar_happen_to_nobody() {
+        let start = "2026-12-01T12:00:00Z";
+        for by in [TimeDelta::MAX, TimeDelta::MIN] {
+            let scenario = Scenario {
+                outages: Vec::new(),
+                jumps: vec![(at(start), by), (at(start), by)],
+            };
+            let found = healthy(at(start), &policy());
+            assert_eq!(simulate(&policy(), found, runs(start, 1), &scenario), vec![]);
+        }
     }
 
     #[test]

@@ -8,6 +8,9 @@ use croner::{
     parser::{CronParser, Seconds},
 };
 
+/// How far the longest pause is looked for: twelve years have each date, 29 February too.
+const DAYS_LOOKED_AT: i64 = 12 * 366;
+
 /// A schedule that fires, read the way the scheduler itself reads it.
 #[derive(Debug, Clone)]
 pub struct Schedule {
@@ -60,14 +63,31 @@ impl Schedule {
             .take_while(move |at| *at <= until)
     }
 
-    /// The longest pause between some of its times in a row: how long a heartbeat must be good for.
+    /// The longest pause between two of its times in a row: how long a heartbeat must be good for. The night of a schedule
+    /// that rests at night counts, and so does the rest of the year of one that fires in May.
     #[must_use]
     pub fn period(&self) -> TimeDelta {
-        let next = self.next(DateTime::UNIX_EPOCH, 8);
-        next.windows(2)
-            .map(|pair| pair[1] - pair[0])
-            .max()
-            .unwrap_or(TimeDelta::days(366))
+        let after = |at: DateTime<Utc>, or_at: bool| self.cron.find_next_occurrence(&at, or_at);
+        let Ok(first) = after(DateTime::UNIX_EPOCH, true) else {
+            return TimeDelta::days(DAYS_LOOKED_AT);
+        };
+        let (mut last, mut longest) = (first, TimeDelta::zero());
+        // All days that have times have the same ones: those of one day are looked at, then the pauses between days.
+        while let Ok(next) = after(last, false)
+            && next.date_naive() == first.date_naive()
+        {
+            longest = longest.max(next - last);
+            last = next;
+        }
+        let length = last - first;
+        while last - first < TimeDelta::days(DAYS_LOOKED_AT) {
+            let Some(next) = self.cron.iter_after(last).next() else {
+                break;
+            };
+            longest = longest.max(next - last);
+            last = next + length;
+        }
+        longest
     }
 }
 
@@ -132,6 +152,24 @@ mod tests {
             next("0 0 13 * FRI", "2026-01-01T00:00:00Z"),
             ["02-13 00:00:00", "03-13 00:00:00", "11-13 00:00:00"]
         );
+    }
+
+    #[test]
+    fn the_period_is_the_longest_pause_nights_weekends_and_seasons_included() {
+        for (text, period) in [
+            ("*/10 * * * *", TimeDelta::minutes(10)),
+            ("* * * * * *", TimeDelta::seconds(1)),
+            ("0 3 * * *", TimeDelta::days(1)),
+            ("*/10 9-17 * * *", TimeDelta::minutes(15 * 60 + 10)),
+            ("0,30 8 * * MON-FRI", TimeDelta::minutes(3 * 24 * 60 - 30)),
+            ("0 0 1 * *", TimeDelta::days(31)),
+            // From the 7th to the 1st, in a leap year.
+            ("0 0 1-7 5 *", TimeDelta::days(360)),
+            ("0 0 29 2 *", TimeDelta::days(4 * 365 + 1)),
+        ] {
+            let schedule: Schedule = text.parse().unwrap();
+            assert_eq!(schedule.period(), period, "{text}");
+        }
     }
 
     #[test]

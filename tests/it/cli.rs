@@ -461,6 +461,12 @@ async fn two_databases_are_told_apart_and_one_that_is_down_does_not_stop_the_oth
     let check = ask("check");
     assert_eq!(check.code, Some(2));
     assert_eq!(check.json()["databases"][1]["severity"], "info");
+    let ask = |command: &str| Answer::of(&mut inboxd(&["--config", file.to_str().unwrap(), command]));
+    ask("check").must(
+        2,
+        &["or it cannot be told", "FAIL: database down\n", "ok: database up\n"],
+    );
+    ask("run").must(1, &["database up\nup.public.inbox: "]);
 }
 
 #[tokio::test]

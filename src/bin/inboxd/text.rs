@@ -12,7 +12,7 @@ use inboxd::{
 };
 
 use crate::{
-    commands::{Answers, Inboxes, Simulated},
+    commands::{Answered, Answers, Inboxes, Simulated},
     embedded::Greeting,
 };
 
@@ -202,7 +202,15 @@ pub(crate) fn simulation(answers: &Answers<Inboxes<Simulated>>) -> String {
 }
 
 pub(crate) fn outcomes(answers: &Answers<PassOutcome>) -> String {
-    answers.done().map(outcome).collect::<Vec<_>>().join("\n")
+    let mut text = String::new();
+    for answer in &answers.databases {
+        let Answered::Done(done) = &answer.result else { continue };
+        if answers.databases.len() > 1 {
+            let _ = writeln!(text, "database {}", answer.database);
+        }
+        let _ = writeln!(text, "{}", outcome(done).trim_end());
+    }
+    text
 }
 
 fn outcome(outcome: &PassOutcome) -> String {
@@ -387,10 +395,13 @@ pub(crate) fn check(status: &Status) -> String {
         match status.severity {
             Severity::Info => "all is well",
             Severity::Warn => "warning: a person should look",
-            Severity::Fail => "fail: claims fail, or soon will, or could double",
+            Severity::Fail => "fail: claims fail, or soon will, or could double, or it cannot be told",
         }
     );
     for database in &status.databases {
+        if status.databases.len() > 1 {
+            let _ = writeln!(text, "{}: database {}", state(database.severity), database.database);
+        }
         if let Some(error) = &database.error {
             let _ = writeln!(text, "fail: {error}");
         }

@@ -20,6 +20,10 @@ pub use self::{
 };
 use super::{Attachment, Day, Found, FoundInbox, FoundRelation, Ownership, Policy, Retention};
 
+/// How often one run plans and applies. A finalized detach shows only then what is to become of its table: the run looks
+/// once more, and after nothing else, for the caps are a run's.
+pub(crate) const ROUNDS: usize = 2;
+
 /// What a run would do to one inbox, with the findings that a person should see.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct Plan {

@@ -17,8 +17,19 @@ use crate::{maintain::Retries, postgres::Timeouts, pure::InboxSpec};
 /// The prefix of environment variables that set a key: `INBOXD_SCHEDULE__CRON` sets `schedule.cron`.
 const ENV_PREFIX: &str = "INBOXD_";
 
-/// Variables with that prefix that are options of the command line, not keys.
-const ENV_OPTIONS: &[&str] = &["INBOXD_CONFIG", "INBOXD_STATE_DIR", "INBOXD_JSON"];
+/// Variables with that prefix that are no keys: options of the command line, and what a `before_drop` command is told, which
+/// may run inboxd itself.
+const ENV_OPTIONS: &[&str] = &[
+    "INBOXD_CONFIG",
+    "INBOXD_STATE_DIR",
+    "INBOXD_JSON",
+    "INBOXD_INBOX",
+    "INBOXD_SCHEMA",
+    "INBOXD_TABLE",
+    "INBOXD_DAY",
+    "INBOXD_FROM",
+    "INBOXD_TO",
+];
 
 /// A checked configuration.
 #[derive(Debug, Clone)]

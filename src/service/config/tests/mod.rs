@@ -79,8 +79,16 @@ fn an_unknown_variable_is_an_error_that_names_it() {
         ("INBOXD_STATE_DIR", "x"),
         ("INBOXD_JSON", "x"),
         ("INBOX_X", "x"),
+        // Of a before_drop command, which may ask inboxd something.
+        ("INBOXD_INBOX", "main.public.inbox"),
+        ("INBOXD_SCHEMA", "public"),
+        ("INBOXD_TABLE", "inbox_2026_12_01"),
+        ("INBOXD_DAY", "2026-12-01"),
+        ("INBOXD_FROM", "2026-12-01 00:00:00+00"),
+        ("INBOXD_TO", "2026-12-02 00:00:00+00"),
     ];
-    assert!(load("", &others).is_ok());
+    let loaded = load("", &others);
+    assert!(loaded.is_ok(), "{loaded:?}");
 }
 
 #[test]
