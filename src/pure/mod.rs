@@ -13,6 +13,7 @@ mod plan;
 mod policy;
 mod simulate;
 mod spec;
+mod sql_text;
 
 pub use bounds::{Bounds, Span};
 pub use day::{Day, DayError};
@@ -28,3 +29,4 @@ pub(crate) use plan::{ROUNDS, distrust};
 pub use policy::{Ahead, Consumers, OnExpiry, Policy, PolicyError, Retention, Routing, parse_duration, show_duration};
 pub use simulate::{Event, Happening, Scenario, simulate};
 pub use spec::{BeforeDrop, ClaimSpec, InboxSpec};
+pub(crate) use sql_text::{Sql, render};

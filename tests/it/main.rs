@@ -13,6 +13,8 @@ mod killed;
 #[cfg(test)]
 mod language;
 #[cfg(test)]
+mod library;
+#[cfg(test)]
 mod life;
 #[cfg(test)]
 mod midnight;

@@ -2,7 +2,7 @@
 
 use sqlx::PgConnection;
 
-use super::{Sql, derive, execute, key_columns, refused, template::render};
+use super::{Sql, derive, execute, key_columns, refused, render};
 use crate::{
     claim::ClaimConstants,
     postgres::{

@@ -8,18 +8,18 @@ mod inbox;
 mod leaving;
 mod partition;
 mod repair;
-mod template;
 
 use sqlx::{AssertSqlSafe, PgConnection};
 use uuid::Uuid;
 
-pub(crate) use self::template::Sql;
 pub use self::{
     functions::{has_functions, install_functions},
     inbox::{create_control_schema, create_inbox, grant_roles},
 };
 use super::error::{DbError, Doing, ErrorKind};
-use crate::pure::{Action, Consumers, Day, Derived, Ident, IdentError, InboxSpec, Parent, Step, TableName};
+use crate::pure::{
+    Action, Consumers, Day, Derived, Ident, IdentError, InboxSpec, Parent, Sql, Step, TableName, render,
+};
 
 /// What a step is performed on.
 #[derive(Debug, Clone, Copy)]
@@ -86,7 +86,7 @@ impl Work<'_> {
 
 /// Renders and runs one statement.
 async fn execute(connection: &mut PgConnection, template: &'static str, values: &[(&str, Sql)]) -> Result<(), DbError> {
-    let text = template::render(template, values);
+    let text = render(template, values);
     // The simple protocol: one round trip, no prepared statement left behind.
     sqlx::raw_sql(AssertSqlSafe(text))
         .execute(connection)

@@ -17,7 +17,7 @@ use inboxd::{Consumers, InboxSpec};
 use crate::support::inbox::{Deployment, spec, v7_spec};
 
 /// An inbox of either routing: `by_time` and `by_id`.
-async fn both_routings() -> Deployment {
+pub(crate) async fn both_routings() -> Deployment {
     Deployment::running(vec![spec("public.by_time"), v7_spec("public.by_id")]).await
 }
 
@@ -28,7 +28,7 @@ fn new_id() -> uuid::Uuid {
     v7_at(now())
 }
 
-fn for_many(mut spec: InboxSpec) -> InboxSpec {
+pub(crate) fn for_many(mut spec: InboxSpec) -> InboxSpec {
     spec.policy.consumers = Consumers::Many;
     spec
 }

@@ -177,3 +177,44 @@ pub(crate) async fn wait_until(database: &TestDatabase, what: &str, question: &'
         .await
         .unwrap_or_else(|_| panic!("waited in vain until {what}"));
 }
+
+/// Returns once any session of the database waits for a lock that another holds.
+pub(crate) async fn wait_until_any_blocked(database: &TestDatabase) {
+    eventually("a session is blocked", async || {
+        let question = "select count(*) > 0 from pg_stat_activity
+                        where datname = current_database() and cardinality(pg_blocking_pids(pid)) > 0";
+        sqlx::query_scalar(question)
+            .fetch_one(&mut database.connect().await)
+            .await
+            .unwrap()
+    })
+    .await;
+}
+
+/// Returns once a session has ended.
+pub(crate) async fn wait_until_gone(database: &TestDatabase, pid: i32) {
+    eventually("the session has ended", async || {
+        sqlx::query_scalar("select not exists (select from pg_stat_activity where pid = $1)")
+            .bind(pid)
+            .fetch_one(&mut database.connect().await)
+            .await
+            .unwrap()
+    })
+    .await;
+}
+
+/// Returns once a question is answered with yes.
+pub(crate) async fn eventually(what: &str, question: impl AsyncFn() -> bool) {
+    let ask = async {
+        let mut tick = tokio::time::interval(Duration::from_millis(5));
+        loop {
+            tick.tick().await;
+            if question().await {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, ask)
+        .await
+        .unwrap_or_else(|_| panic!("waited in vain until {what}"));
+}

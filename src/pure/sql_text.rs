@@ -1,11 +1,68 @@
 //! SQL text made from a template in `sql/` and fragments that are quoted by construction.
+//!
+//! Knows no database. Only what is made here is ever put into a statement's text.
 
-use crate::pure::{Ident, TableName};
+use super::Ident;
+#[cfg(feature = "maintain")]
+use super::TableName;
 
 /// A piece of SQL text that is safe to put into a template.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Sql(String);
 
+impl Sql {
+    pub(crate) fn in_schema(schema: &Ident, relation: &Ident) -> Self {
+        Self(format!("{}.{}", schema.quoted(), relation.quoted()))
+    }
+
+    /// Foreign text as a literal of ASCII letters only. It reads the same whatever `standard_conforming_strings` and
+    /// `client_encoding` say: in some encodings a quote or a backslash can be the second half of a letter.
+    pub(crate) fn text(text: &str) -> Self {
+        use std::fmt::Write as _;
+        let mut quoted = String::with_capacity(text.len() + 3);
+        quoted.push_str("E'");
+        for letter in text.chars() {
+            match letter {
+                '\'' => quoted.push_str("''"),
+                '\\' => quoted.push_str("\\\\"),
+                ' '..='~' => quoted.push(letter),
+                _ => {
+                    // Writing to a string cannot fail.
+                    let _ = write!(quoted, "\\U{:08X}", u32::from(letter));
+                }
+            }
+        }
+        quoted.push('\'');
+        Self(quoted)
+    }
+
+    pub(crate) fn null() -> Self {
+        Self::fixed("null")
+    }
+
+    /// `array[…]` of literals; its type is the caller's to say.
+    pub(crate) fn array(items: impl Iterator<Item = Self>) -> Self {
+        let items: Vec<String> = items.map(|item| item.0).collect();
+        Self(format!("array[{}]", items.join(", ")))
+    }
+
+    /// Text that stands in our own source.
+    pub(crate) fn fixed(text: &'static str) -> Self {
+        Self(text.to_owned())
+    }
+
+    /// One fragment made of others.
+    pub(crate) fn of(template: &'static str, values: &[(&str, Sql)]) -> Self {
+        Self(render(template, values))
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// What only DDL is made of.
+#[cfg(feature = "maintain")]
 impl Sql {
     pub(crate) fn ident(name: &Ident) -> Self {
         Self(name.quoted())
@@ -13,10 +70,6 @@ impl Sql {
 
     pub(crate) fn table(name: &TableName) -> Self {
         Self(name.quoted())
-    }
-
-    pub(crate) fn in_schema(schema: &Ident, relation: &Ident) -> Self {
-        Self(format!("{}.{}", schema.quoted(), relation.quoted()))
     }
 
     /// A string literal that reads the same whatever `standard_conforming_strings` says.
@@ -38,11 +91,6 @@ impl Sql {
         Self(format!("'{value} seconds'"))
     }
 
-    /// Text that stands in our own source.
-    pub(crate) fn fixed(text: &'static str) -> Self {
-        Self(text.to_owned())
-    }
-
     /// Texts that stand in our own source, with commas between them.
     pub(crate) fn list(texts: &[&'static str]) -> Self {
         Self(texts.join(", "))
@@ -51,15 +99,6 @@ impl Sql {
     /// A dollar quote from its tag, which holds letters and underscores only.
     pub(crate) fn dollar_quote(tag: &str) -> Self {
         Self(format!("${tag}$"))
-    }
-
-    /// One fragment made of others.
-    pub(crate) fn of(template: &'static str, values: &[(&str, Sql)]) -> Self {
-        Self(render(template, values))
-    }
-
-    pub(crate) fn as_str(&self) -> &str {
-        &self.0
     }
 }
 
@@ -101,6 +140,13 @@ mod tests {
             &[("a", Sql::ident(&evil)), ("b", Sql::number(1))],
         );
         assert_eq!(text, "select \"{{b}}\"\"; drop\", 1");
+    }
+
+    #[test]
+    fn foreign_text_becomes_ascii() {
+        assert_eq!(Sql::text("it's").as_str(), "E'it''s'");
+        assert_eq!(Sql::text("a\\'b").as_str(), "E'a\\\\''b'");
+        assert_eq!(Sql::text("ü\n😀").as_str(), "E'\\U000000FC\\U0000000A\\U0001F600'");
     }
 
     #[test]

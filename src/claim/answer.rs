@@ -1,0 +1,117 @@
+//! What the claim functions answer.
+
+use chrono::{DateTime, Utc};
+use sqlx::{Row, postgres::PgRow};
+
+use super::{ClaimError, ClaimErrorKind, Message};
+
+/// What became of a claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "the outcome says whether the work is to be done"]
+#[non_exhaustive]
+pub enum Claim {
+    /// This transaction owns the message now: do the work in it.
+    Fresh,
+    /// The message was processed before, by a transaction that committed: leave the work out, and ack.
+    Duplicate {
+        /// When it was claimed first, by the server's clock.
+        first_processed_at: DateTime<Utc>,
+    },
+    /// This very transaction claimed it already, or it stands earlier in the batch: as that one; ack only after the commit.
+    Repeated,
+    /// Another transaction holds it and has not ended within the time that the claim would wait: never ack, try later.
+    InFlight,
+}
+
+impl Claim {
+    /// Whether the work is to be done.
+    #[must_use]
+    pub fn is_fresh(&self) -> bool {
+        matches!(self, Self::Fresh)
+    }
+
+    pub(super) fn label(result: &Result<Self, ClaimError>) -> &'static str {
+        match result {
+            Ok(Self::Fresh) => "fresh",
+            Ok(Self::Duplicate { .. }) => "duplicate",
+            Ok(Self::Repeated) => "repeated",
+            Ok(Self::InFlight) => "in_flight",
+            Err(error) => match error.kind() {
+                ClaimErrorKind::TooOld => "too_old",
+                ClaimErrorKind::TooNew => "too_new",
+                ClaimErrorKind::InvalidId => "invalid",
+                _ => "error",
+            },
+        }
+    }
+}
+
+/// One row of an answer.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) claim: Result<Claim, ClaimError>,
+    /// The server's clock.
+    pub(super) clock: DateTime<Utc>,
+    pub(super) receipt: Receipt,
+}
+
+/// By what a claim is known again.
+#[derive(Debug, Clone)]
+pub(super) struct Receipt {
+    /// When the row that stands for the message was made: by this claim, where it is fresh.
+    pub(super) claimed_at: Option<DateTime<Utc>>,
+    /// The transaction, once it has written.
+    pub(super) transaction_id: Option<String>,
+}
+
+impl Answer {
+    pub(super) fn read(row: &PgRow, inbox: &str, message: &Message) -> Result<Self, sqlx::Error> {
+        let outcome: String = row.try_get("outcome")?;
+        let processed_at = match row.try_get::<Option<i64>, _>("processed_at_us")? {
+            Some(micros) => Some(instant(micros)?),
+            None => None,
+        };
+        let id = message.id();
+        let error = |kind, what: String| Err(ClaimError::noticed(kind, what));
+        let claim = match (outcome.as_str(), processed_at) {
+            ("fresh", _) => Ok(Claim::Fresh),
+            ("duplicate", Some(first_processed_at)) => Ok(Claim::Duplicate { first_processed_at }),
+            ("repeated", _) => Ok(Claim::Repeated),
+            ("in_flight", _) => Ok(Claim::InFlight),
+            ("too_old", _) => error(
+                ClaimErrorKind::TooOld,
+                format!(
+                    "message {id} is older than the retention of inbox {inbox}: whether it was processed cannot be told"
+                ),
+            ),
+            ("too_new", _) => error(
+                ClaimErrorKind::TooNew,
+                format!("message {id} was created later than the days that inbox {inbox} keeps ahead"),
+            ),
+            ("invalid", _) => error(
+                ClaimErrorKind::InvalidId,
+                format!("message id {id} is not one that inbox {inbox} takes (message_id routing takes UUIDv7 only)"),
+            ),
+            // A newer version of the functions may know more. What is not understood is not acked.
+            (other, _) => error(
+                ClaimErrorKind::Other,
+                format!(
+                    "inbox {inbox} answered {other:?} for message {id}, which this version of the library does not know"
+                ),
+            ),
+        };
+        Ok(Self {
+            claim,
+            clock: instant(row.try_get("clock_us")?)?,
+            receipt: Receipt {
+                claimed_at: processed_at,
+                transaction_id: row.try_get("transaction_id")?,
+            },
+        })
+    }
+}
+
+fn instant(micros: i64) -> Result<DateTime<Utc>, sqlx::Error> {
+    DateTime::from_timestamp_micros(micros)
+        .ok_or_else(|| sqlx::Error::Decode(format!("{micros} us after 1970 is no instant").into()))
+}

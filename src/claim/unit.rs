@@ -1,0 +1,168 @@
+//! One unit of work on one connection: begun, and ended for certain.
+//!
+//! The invariant: a connection goes back to its pool only after its transaction has ended and the server has said so. A unit
+//! that is dropped half-way, because its future was cancelled or its handler panicked, closes the connection, and the server
+//! rolls back. A pool that is handed a connection in that state would give the open transaction to its next borrower.
+
+use std::{
+    future::Future,
+    pin::pin,
+    time::{Duration, Instant},
+};
+
+use futures_timer::Delay;
+use futures_util::future::{Either, select};
+use sqlx::{
+    Connection, PgPool, Postgres, Row, Transaction,
+    pool::PoolConnection,
+    postgres::{PgDatabaseError, PgSeverity},
+};
+
+use super::{BoxError, ClaimErrorKind, Inbox, ProcessError, answer::Receipt};
+use crate::pure::Routing;
+
+/// The longest wait for the answer to a ROLLBACK: a statement that the handler walked away from may still be running.
+const ROLLBACK_LIMIT: Duration = Duration::from_secs(5);
+
+/// The longest wait for the answer to a COMMIT. A synchronous standby may delay it for seconds; beyond this it is settled on
+/// another connection.
+const COMMIT_LIMIT: Duration = Duration::from_secs(60);
+
+/// A connection of a pool, and how the unit on it ended.
+#[derive(Debug)]
+pub(super) struct Unit<'i> {
+    inbox: &'i Inbox,
+    connection: Option<PoolConnection<Postgres>>,
+    ended: bool,
+}
+
+/// What became of a COMMIT.
+#[derive(Debug)]
+pub(super) enum Commit {
+    Done,
+    /// The answer was lost, with the connection or behind it.
+    Unanswered(sqlx::Error),
+}
+
+impl<'i> Unit<'i> {
+    pub(super) async fn acquire(inbox: &'i Inbox, pool: &PgPool) -> Result<Self, ProcessError> {
+        let connection = pool.acquire().await.map_err(ProcessError::Connection)?;
+        Ok(Self {
+            inbox,
+            connection: Some(connection),
+            ended: false,
+        })
+    }
+
+    pub(super) async fn begin(&mut self) -> Result<Transaction<'_, Postgres>, ProcessError> {
+        // A unit that does not begin has nothing to abandon, and its connection is closed.
+        self.ended = true;
+        // Never none before the unit has ended.
+        let Some(connection) = self.connection.as_deref_mut() else {
+            return Err(ProcessError::Connection(sqlx::Error::PoolClosed));
+        };
+        let begun = match self.inbox.routing() {
+            // Whatever the role's default is.
+            Routing::ProcessedAt => connection.begin_with("begin isolation level read committed").await,
+            Routing::MessageId => connection.begin().await,
+        };
+        self.ended = begun.is_err();
+        begun.map_err(ProcessError::Connection)
+    }
+
+    /// Ends the unit. The connection goes back to the pool if it is `clean`: the transaction has ended, and the server has
+    /// said so. Otherwise it is closed.
+    pub(super) fn end(mut self, clean: bool) {
+        self.ended = true;
+        if clean {
+            drop(self.connection.take());
+        }
+    }
+}
+
+impl Drop for Unit<'_> {
+    fn drop(&mut self) {
+        if let Some(connection) = self.connection.take() {
+            // Not left to the pool, whose clean-up is itself a task that can be cancelled.
+            drop(connection.detach());
+        }
+        if !self.ended {
+            self.inbox.count_unit("abandoned");
+        }
+    }
+}
+
+/// Commits, once it is certain that there is something to commit.
+///
+/// # Errors
+/// When nothing was committed.
+pub(super) async fn commit(mut tx: Transaction<'_, Postgres>, receipt: &Receipt) -> Result<Commit, ProcessError> {
+    let asked = sqlx::raw_sql(include_str!("../../sql/client/transaction_id.sql"))
+        .fetch_one(&mut *tx)
+        .await
+        .and_then(|row| row.try_get::<Option<String>, _>("transaction_id"));
+    match asked {
+        Ok(found) if found.is_some() && found == receipt.transaction_id => {}
+        Ok(_) => return Err(ProcessError::TransactionEnded),
+        Err(error) if ClaimErrorKind::of(&error) == ClaimErrorKind::Aborted => {
+            return Err(ProcessError::ErrorPassedOver(error));
+        }
+        Err(error) => return Err(ProcessError::Connection(error)),
+    }
+    match within(COMMIT_LIMIT, tx.commit()).await {
+        Some(Ok(())) => Ok(Commit::Done),
+        // An error, and not the end of the session: the server has rolled back.
+        Some(Err(error)) if is_plain_error(&error) => Err(ProcessError::Commit(error)),
+        Some(Err(error)) => Ok(Commit::Unanswered(error)),
+        None => Ok(Commit::Unanswered(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into()))),
+    }
+}
+
+/// Whether the server answered with an error after which the session goes on.
+fn is_plain_error(error: &sqlx::Error) -> bool {
+    error
+        .as_database_error()
+        .and_then(|error| error.try_downcast_ref::<PgDatabaseError>())
+        .is_some_and(|error| error.severity() == PgSeverity::Error)
+}
+
+/// Rolls back on a connection that is idle. False when it is not, or when the server does not say so in time; the connection
+/// is to be closed then.
+pub(super) async fn roll_back(tx: Transaction<'_, Postgres>, idle: bool) -> bool {
+    idle && matches!(within(ROLLBACK_LIMIT, tx.rollback()).await, Some(Ok(())))
+}
+
+/// Runs a handler within the time that it is allowed, and times it.
+pub(super) async fn run<T, E: Into<BoxError>>(
+    inbox: &Inbox,
+    handler: impl Future<Output = Result<T, E>>,
+) -> Result<T, ProcessError> {
+    let began = Instant::now();
+    let result = match inbox.handler_timeout() {
+        None => handler.await,
+        Some(limit) => match within(limit, handler).await {
+            Some(result) => result,
+            None => return Err(ProcessError::HandlerTimeout { limit }),
+        },
+    };
+    inbox.count_handler(began.elapsed());
+    result.map_err(|error| ProcessError::Handler(error.into()))
+}
+
+/// The output of a future, unless it takes longer. No runtime is asked: the consumer's may be any.
+pub(super) async fn within<F: Future>(limit: Duration, future: F) -> Option<F::Output> {
+    match select(pin!(future), Delay::new(limit)).await {
+        Either::Left((output, _)) => Some(output),
+        Either::Right(_) => None,
+    }
+}
+
+/// A pause before the next attempt: longer each time, and never the same for two who collided.
+pub(super) async fn pause(attempt: u32) {
+    use std::hash::{BuildHasher, RandomState};
+    const SHORTEST_MS: u64 = 10;
+    const LONGEST_MS: u64 = 1_000;
+    let ceiling = (SHORTEST_MS << attempt.min(7)).min(LONGEST_MS);
+    let jitter = RandomState::new().hash_one(attempt) % ceiling;
+    Delay::new(Duration::from_millis(ceiling / 2 + jitter / 2)).await;
+}

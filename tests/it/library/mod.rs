@@ -1,0 +1,76 @@
+//! The Rust library, as a consumer uses it: against real servers, on pools of its own.
+
+mod claim;
+mod open;
+mod process;
+mod unclean;
+
+use std::time::Duration;
+
+use inboxd::claim::{Inbox, Message, MessageId};
+use sqlx::{PgPool, Postgres, Transaction, postgres::PgPoolOptions};
+
+use crate::support::{
+    inbox::{Deployment, sql, v7_at},
+    server::TestDatabase,
+};
+
+const TABLES: [&str; 2] = ["public.by_time", "public.by_id"];
+
+/// A pool of `size` connections to the test's own database.
+async fn pool_of(database: &TestDatabase, size: u32) -> PgPool {
+    PgPoolOptions::new()
+        .max_connections(size)
+        .acquire_timeout(Duration::from_secs(20))
+        .connect_with(database.options.clone())
+        .await
+        .unwrap()
+}
+
+async fn open(pool: &PgPool, table: &str) -> Inbox {
+    Inbox::open(&mut pool.acquire().await.unwrap(), table).await.unwrap()
+}
+
+/// A new message that an inbox of either routing takes.
+fn new_message() -> Message {
+    let id = MessageId::from_uuid(v7_at(inboxd::clock::Clock::system().now())).unwrap();
+    Message::new(id, "orders").unwrap()
+}
+
+/// An inbox of either routing, a table in which each message's work leaves a row, and a pool.
+async fn workplace(connections: u32) -> (Deployment, PgPool) {
+    let deployment = crate::claim::both_routings().await;
+    let mut connection = deployment.database.connect().await;
+    sql(&mut connection, "create table work (message_id uuid not null)").await;
+    let pool = pool_of(&deployment.database, connections).await;
+    (deployment, pool)
+}
+
+/// The work of a message.
+async fn work(tx: &mut Transaction<'_, Postgres>, message: &Message) -> Result<(), sqlx::Error> {
+    sqlx::query("insert into work values ($1)")
+        .bind(message.id().uuid())
+        .execute(&mut **tx)
+        .await
+        .map(|_| ())
+}
+
+/// How often the work of a message was done.
+async fn done(deployment: &Deployment, message: &Message) -> i64 {
+    sqlx::query_scalar("select count(*) from work where message_id = $1")
+        .bind(message.id().uuid())
+        .fetch_one(&mut deployment.database.connect().await)
+        .await
+        .unwrap()
+}
+
+/// Sessions of this database that have a transaction open, but for the asking one.
+async fn open_transactions(deployment: &Deployment) -> i64 {
+    sqlx::query_scalar(
+        "select count(*) from pg_stat_activity
+         where datname = current_database() and pid <> pg_backend_pid() and xact_start is not null",
+    )
+    .fetch_one(&mut deployment.database.connect().await)
+    .await
+    .unwrap()
+}
