@@ -8,4 +8,5 @@ pub(crate) mod folder;
 pub(crate) mod inbox;
 pub(crate) mod process;
 pub(crate) mod program;
+pub(crate) mod proxy;
 pub(crate) mod server;
