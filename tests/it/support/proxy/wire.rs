@@ -87,29 +87,20 @@ pub(super) async fn connection(client: TcpStream, upstream: Upstream, shared: Ar
     let muted = AtomicBool::new(false);
     let end = tokio::select! {
         end = requests(&mut from_client, &mut to_server, &shared, &muted) => end,
-        () = answers(&mut from_server, &mut to_client, &shared, &muted) => End::ByServer,
+        () = answers(&mut from_server, &mut to_client, &shared, &muted) => End::AtOnce,
     };
-    match end {
-        End::ByClient => {}
-        End::ByServer => {
-            // The client must be able to read the server's last words: closing on unread bytes would destroy them.
-            let _ = to_client.shutdown().await;
-            let _ = tokio::time::timeout(PATIENCE, tokio::io::copy(&mut from_client, &mut tokio::io::sink())).await;
-        }
-        End::AfterStatement => {
-            drop((from_client, to_client));
-            let _ = tokio::time::timeout(PATIENCE, tokio::io::copy(&mut from_server, &mut tokio::io::sink())).await;
-        }
+    if end == End::AfterStatement {
+        drop((from_client, to_client));
+        let _ = tokio::time::timeout(PATIENCE, tokio::io::copy(&mut from_server, &mut tokio::io::sink())).await;
     }
 }
 
 type Reader = Box<dyn AsyncRead + Send + Unpin>;
 type Writer = Box<dyn AsyncWrite + Send + Unpin>;
 
+#[derive(Debug, PartialEq, Eq)]
 enum End {
-    /// The client left, or is cut off at once.
-    ByClient,
-    ByServer,
+    AtOnce,
     /// The client is cut off at once; the server finishes its work.
     AfterStatement,
 }
@@ -129,7 +120,7 @@ async fn requests(
             let cut = shared.note(&message);
             started |= message.starts();
             if cut == Some(Cut::Before) {
-                return End::ByClient;
+                return End::AtOnce;
             }
             whole += message.bytes;
             if cut == Some(Cut::After) {
@@ -147,7 +138,7 @@ async fn requests(
         }
         buffer.drain(..whole);
         if !matches!(client.read_buf(&mut buffer).await, Ok(1..)) {
-            return End::ByClient;
+            return End::AtOnce;
         }
     }
 }
