@@ -1,5 +1,6 @@
 //! Processes: asked, waited for with a bound, and this test binary run again as another process.
 
+use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -57,6 +58,39 @@ pub(crate) fn as_owner_of<'a>(file: &Path, command: &'a mut Command) -> &'a mut 
         command.uid(found.uid()).gid(found.gid())
     } else {
         command
+    }
+}
+
+/// A process that kills another one when this one ends in whatever way; let go when dropped.
+///
+/// The pid of the other is ours until it is reaped, so whoever owns it reaps it first and drops the watchdog then.
+#[derive(Debug)]
+pub(crate) struct Watchdog(Child);
+
+impl Watchdog {
+    pub(crate) fn over(child: &Child) -> Self {
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", "read -r word; [ \"$word\" = done ] || kill -9 \"$1\"", "watchdog"])
+            .arg(child.id().to_string())
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        Self(
+            in_own_group(&mut command)
+                .spawn()
+                .expect("sh is needed to clean up after the tests"),
+        )
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        if let Some(stdin) = &mut self.0.stdin {
+            let _ = stdin.write_all(b"done\n");
+        }
+        let _ = self.0.wait();
     }
 }
 

@@ -1,7 +1,6 @@
 //! The real program: run to its end, or as a service that is asked over HTTP.
 
 use std::fs::File;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -11,7 +10,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 
 use super::folder::Folder;
-use super::process;
+use super::process::{self, Watchdog};
 
 /// Bounds what should take a moment, on a machine that is busy with other tests.
 pub(crate) const A_WHILE: Duration = Duration::from_secs(60);
@@ -89,7 +88,7 @@ pub(crate) fn ask(url: &str, arguments: &[&str]) -> Answer {
 #[derive(Debug)]
 pub(crate) struct Service {
     child: Child,
-    watchdog: Child,
+    _watchdog: Watchdog,
     folder: Folder,
     address: Option<String>,
 }
@@ -112,20 +111,10 @@ impl Service {
             .stderr(file("log"))
             .spawn()
             .unwrap();
-        // The pid is ours until the child is reaped, which the drop does before it lets the watchdog go.
-        let watchdog = process::in_own_group(
-            Command::new("sh")
-                .args(["-c", "read -r word; [ \"$word\" = done ] || kill -9 \"$1\"", "watchdog"])
-                .arg(child.id().to_string()),
-        )
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+        let watchdog = Watchdog::over(&child);
         Self {
             child,
-            watchdog,
+            _watchdog: watchdog,
             folder,
             address: None,
         }
@@ -239,10 +228,6 @@ impl Drop for Service {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        if let Some(stdin) = &mut self.watchdog.stdin {
-            let _ = stdin.write_all(b"done\n");
-        }
-        let _ = self.watchdog.wait();
     }
 }
 
