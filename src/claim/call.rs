@@ -3,6 +3,9 @@
 //! Each is one simple query with its values as literals, made by [`Sql`] only: one round trip from the first call on, and
 //! nothing is prepared, so that it works behind a pooler in transaction mode (a statement that is prepared anew each time
 //! needs two round trips, a cached one breaks there).
+//!
+//! With the outcome comes the server's clock, against which ages are told, and the transaction's id, by which its commit is
+//! verified. Times travel as microseconds since 1970: their text would follow the session's DateStyle.
 
 use std::time::{Duration, Instant};
 

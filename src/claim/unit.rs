@@ -92,7 +92,9 @@ impl Drop for Unit<'_> {
     }
 }
 
-/// Commits, once it is certain that there is something to commit.
+/// Commits, once it is certain that there is something to commit: the transaction's id is asked for. An aborted transaction
+/// answers with an error, where COMMIT would be answered with ROLLBACK and the driver report success. Another id than the
+/// claim's, or none, means that the handler ended the transaction itself.
 ///
 /// # Errors
 /// When nothing was committed.

@@ -10,7 +10,7 @@ use inboxd::{
 use sqlx::Connection;
 use uuid::Uuid;
 
-use super::{TABLES, new_message, open, pool_of, workplace};
+use super::{TABLES, new_message, open, workplace};
 use crate::{
     claim::for_many,
     support::inbox::{Deployment, random_id, spec, sql, v7_at, v7_spec},
@@ -170,7 +170,7 @@ async fn c15_each_of_many_consumers_claims_for_itself() {
         for_many(v7_spec("public.by_id")),
     ])
     .await;
-    let pool = pool_of(&deployment.database, 1).await;
+    let pool = deployment.database.pool(1);
     for table in TABLES {
         let inbox = open(&pool, table).await;
         let message = new_message();

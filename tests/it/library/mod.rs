@@ -1,31 +1,21 @@
 //! The Rust library, as a consumer uses it: against real servers, on pools of its own.
 
+mod batch;
 mod claim;
+mod commit;
+mod each;
+mod ids;
 mod open;
 mod process;
+mod series;
 mod unclean;
 
-use std::time::Duration;
-
 use inboxd::claim::{Inbox, Message, MessageId};
-use sqlx::{PgPool, Postgres, Transaction, postgres::PgPoolOptions};
+use sqlx::{PgPool, Postgres, Transaction};
 
-use crate::support::{
-    inbox::{Deployment, sql, v7_at},
-    server::TestDatabase,
-};
+use crate::support::inbox::{Deployment, sql, v7_at};
 
 const TABLES: [&str; 2] = ["public.by_time", "public.by_id"];
-
-/// A pool of `size` connections to the test's own database.
-async fn pool_of(database: &TestDatabase, size: u32) -> PgPool {
-    PgPoolOptions::new()
-        .max_connections(size)
-        .acquire_timeout(Duration::from_secs(20))
-        .connect_with(database.options.clone())
-        .await
-        .unwrap()
-}
 
 async fn open(pool: &PgPool, table: &str) -> Inbox {
     Inbox::open(&mut pool.acquire().await.unwrap(), table).await.unwrap()
@@ -42,7 +32,7 @@ async fn workplace(connections: u32) -> (Deployment, PgPool) {
     let deployment = crate::claim::both_routings().await;
     let mut connection = deployment.database.connect().await;
     sql(&mut connection, "create table work (message_id uuid not null)").await;
-    let pool = pool_of(&deployment.database, connections).await;
+    let pool = deployment.database.pool(connections);
     (deployment, pool)
 }
 

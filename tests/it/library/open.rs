@@ -9,7 +9,7 @@ use inboxd::{
 };
 use sqlx::Connection;
 
-use super::{TABLES, pool_of};
+use super::TABLES;
 use crate::{
     claim::{both_routings, for_many},
     support::inbox::{Deployment, sql, v7_spec},
@@ -101,7 +101,7 @@ async fn c22_a_session_limit_below_the_handlers_timeout_is_warned_of() {
         format!("alter database {database} set idle_in_transaction_session_timeout = '3s'"),
     )
     .await;
-    let pool = pool_of(&deployment.database, 1).await;
+    let pool = deployment.database.pool(1);
     let inbox = super::open(&pool, "by_time").await;
     let warnings = |timeout| {
         let (inbox, log) = (inbox.clone(), Log::default());

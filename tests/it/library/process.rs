@@ -8,7 +8,7 @@ use std::{
 use inboxd::claim::{Claim, Message, MessageId, Outcome, ProcessError, Verdict};
 use sqlx::{AssertSqlSafe, Connection};
 
-use super::{TABLES, done, new_message, open, open_transactions, pool_of, work, workplace};
+use super::{TABLES, done, new_message, open, open_transactions, work, workplace};
 use crate::support::{claims::pid_of, inbox::sql};
 
 #[tokio::test]
@@ -225,7 +225,7 @@ async fn c6_a_twin_that_commits_after_the_snapshot_is_tried_again_and_is_a_dupli
         format!("alter database {database} set default_transaction_isolation = 'serializable'"),
     )
     .await;
-    let pool = pool_of(&deployment.database, 2).await;
+    let pool = deployment.database.pool(2);
     let message = new_message();
     let by_id = open(&pool, "by_id").await.with_unbounded_wait();
     let mut twin = pool.begin().await.unwrap();
@@ -319,11 +319,7 @@ async fn c22_a_session_that_the_server_ends_in_a_slow_handler_has_committed_noth
         .options
         .clone()
         .options([("idle_in_transaction_session_timeout", "50ms")]);
-    let pool = sqlx::postgres::PgPoolOptions::new()
-        .max_connections(1)
-        .connect_with(options)
-        .await
-        .unwrap();
+    let pool = crate::support::pool::options(1).connect_lazy_with(options);
     for table in TABLES {
         let inbox = open(&pool, table).await;
         let message = new_message();
