@@ -6,7 +6,7 @@
 //!
 //! | feature | what it adds | for whom |
 //! | --- | --- | --- |
-//! | none | the pure core, and what the claim functions are made with | consumers |
+//! | none | the pure core, and [`claim`]: the library half | consumers |
 //! | `maintain` | catalog, DDL, one maintenance pass, a private PostgreSQL | who runs maintenance in a process of their own |
 //! | `service` (default) | config, schedule, HTTP and the `inboxd` program | operators |
 

@@ -3,7 +3,7 @@
 //! Knows no database. Only what is made here is ever put into a statement's text.
 
 use super::Ident;
-#[cfg(feature = "maintain")]
+#[cfg(any(test, feature = "maintain"))]
 use super::TableName;
 
 /// A piece of SQL text that is safe to put into a template.
@@ -62,7 +62,8 @@ impl Sql {
 }
 
 /// What only DDL is made of.
-#[cfg(feature = "maintain")]
+#[cfg_attr(not(feature = "maintain"), expect(dead_code, reason = "the tests use some of it"))]
+#[cfg(any(test, feature = "maintain"))]
 impl Sql {
     pub(crate) fn ident(name: &Ident) -> Self {
         Self(name.quoted())

@@ -179,7 +179,9 @@ async fn two_services_through_sixty_stepped_days_apply_every_step_once_and_none_
         service.must_end();
     }
     let steps: Vec<(String, String, i64)> = sqlx::query_as(
-        "select action || ' ' || relation_name, string_agg(distinct outcome, ','), count(*) from inboxd.steps group by 1",
+        // What a service left out because it was told to end was for the next run.
+        "select action || ' ' || relation_name, string_agg(distinct outcome, ','), count(*) from inboxd.steps
+         where error is distinct from 'the service is shutting down' group by 1",
     )
     .fetch_all(&mut connection)
     .await
