@@ -8,7 +8,6 @@ use super::{ClaimError, ClaimErrorKind, Message};
 /// What became of a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "the outcome says whether the work is to be done"]
-#[non_exhaustive]
 pub enum Claim {
     /// This transaction owns the message now: do the work in it.
     Fresh,

@@ -19,7 +19,10 @@ impl Inbox {
     /// Claims a message in the transaction of its work.
     ///
     /// In an inbox with `processed_at` routing the transaction must be READ COMMITTED. After the work, commit; ack only once
-    /// the commit has succeeded. [`Inbox::process`] does all of that, and verifies the commit.
+    /// the commit has succeeded. [`Inbox::process`] does all of that, and keeps clear of two traps of sqlx 0.9 that a
+    /// transaction written by hand meets: `Transaction::commit` reports success when the server has rolled back, because a
+    /// statement had failed and its error was passed over; and a `Pool::begin` that is cancelled, by a timeout around it,
+    /// leaves an open transaction to the connection's next borrower.
     ///
     /// # Errors
     /// When the claim was not made. The message must not be acked then, unless a policy of the consumer's own says so for
@@ -38,7 +41,6 @@ impl Inbox {
     ///     Claim::Duplicate { first_processed_at } => println!("processed at {first_processed_at}"),
     ///     Claim::Repeated => println!("claimed in this transaction before"),
     ///     Claim::InFlight => return Err("try again later, and do not ack".into()),
-    ///     _ => return Err("not known".into()),
     /// }
     /// # Ok(())
     /// # }

@@ -189,8 +189,9 @@ impl Inbox {
         self
     }
 
-    /// Bounds each handler: one that takes longer is dropped, and its transaction rolled back. Without it a handler takes as
-    /// long as it takes.
+    /// Bounds each handler: one that takes longer is dropped, and its connection closed. A statement of it that is running then
+    /// goes on to its end on the server, which rolls back only after it; until then the message is in flight. Without a bound
+    /// a handler takes as long as it takes.
     ///
     /// Warns in the log when the server would end the session of a handler that waits that long for something else
     /// (`idle_in_transaction_session_timeout`, `transaction_timeout`).
