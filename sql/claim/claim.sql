@@ -6,10 +6,21 @@ returns boolean
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 as {{quote}}
+#variable_conflict use_column
 declare
   claimed record;
+  clock timestamptz;
+  day_start timestamptz;
+  created timestamptz;
+  since timestamptz;
+  holder oid;
+  fresh boolean := false;
 begin
-  claimed := {{inner}}(message_id, topic, created_at, consumer);
+  {{fast}}
+  if fresh then
+    return true;
+  end if;
+  claimed := {{inner}}($1, $2, $3, $4);
   case claimed.outcome
     when 'fresh' then
       return true;

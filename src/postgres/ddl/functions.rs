@@ -2,14 +2,14 @@
 
 use sqlx::PgConnection;
 
-use super::{Sql, derive, execute, key_columns, refused, template::render};
+use super::{Sql, derive, execute, looks, refused, template::render};
 use crate::{
     claim::ClaimConstants,
     postgres::{
         catalog,
         error::{DbError, ErrorKind},
     },
-    pure::{Consumers, Day, Derived, Function, Ident, InboxSpec, Retention, Routing},
+    pure::{Consumers, Derived, Function, Ident, InboxSpec, Retention, Routing},
 };
 
 /// In the order of creation: a body may only call what stands before it.
@@ -98,9 +98,7 @@ pub async fn install_functions(
             execute(connection, revoke, &on_it(role)).await?;
         }
     }
-    let comment = constants
-        .to_comment()
-        .map_err(|error| DbError::noticed(ErrorKind::Other, error.to_string()))?;
+    let comment = constants.to_comment().map_err(unexpected)?;
     let values = [
         ("function", signature(spec, Function::Claim)?),
         ("text", Sql::literal(&comment)),
@@ -146,12 +144,6 @@ fn values(spec: &InboxSpec, constants: &ClaimConstants) -> Result<Vec<(&'static 
     let inbox = Sql::table(table);
     let inbox_literal = Sql::literal(inbox.as_str());
 
-    // `"schema"."table_` as a literal: the body adds the day and the closing quote.
-    let any_partition = Sql::in_schema(table.schema(), &table.partition(Day::FIRST));
-    let prefix = any_partition
-        .as_str()
-        .trim_end_matches('"')
-        .trim_end_matches(Day::FIRST.underscored().as_str());
     let dynamic = |template: &'static str| {
         Sql::literal(&render(
             template,
@@ -163,10 +155,7 @@ fn values(spec: &InboxSpec, constants: &ClaimConstants) -> Result<Vec<(&'static 
         ))
     };
 
-    let oldest = match constants
-        .retention()
-        .map_err(|error| DbError::noticed(ErrorKind::Other, error.to_string()))?
-    {
+    let oldest = match constants.retention().map_err(unexpected)? {
         Retention::For(length) => Sql::of(
             "date_trunc('day', clock - interval {{length}}, 'UTC')",
             &[("length", Sql::seconds(length.num_seconds()))],
@@ -174,22 +163,25 @@ fn values(spec: &InboxSpec, constants: &ClaimConstants) -> Result<Vec<(&'static 
         Retention::Forever => Sql::fixed("timestamptz '-infinity'"),
     };
     let lock_seed = Sql::number(constants.lock_key);
-    let lock_key = if many {
+    let lock_key_of = |id, consumer| {
+        let values = [
+            ("id", Sql::fixed(id)),
+            ("consumer", Sql::fixed(consumer)),
+            ("seed", lock_seed.clone()),
+        ];
         // The "C" collation: another one could hash equal names apart.
         Sql::of(
-            "uuid_hash_extended(id, hashtextextended(msg_consumer collate \"C\", {{seed}}))",
-            &[("seed", lock_seed.clone())],
+            if many {
+                "uuid_hash_extended({{id}}, hashtextextended({{consumer}} collate \"C\", {{seed}}))"
+            } else {
+                "uuid_hash_extended({{id}}, {{seed}})"
+            },
+            &values,
         )
-    } else {
-        Sql::of("uuid_hash_extended(id, {{seed}})", &[("seed", lock_seed.clone())])
     };
-    let batch_order = match (constants.routing, many) {
-        (Routing::MessageId, _) => Sql::fixed("given.id"),
-        (Routing::ProcessedAt, true) => Sql::of(
-            "uuid_hash_extended(given.id, hashtextextended(consumer collate \"C\", {{seed}}))",
-            &[("seed", lock_seed)],
-        ),
-        (Routing::ProcessedAt, false) => Sql::of("uuid_hash_extended(given.id, {{seed}})", &[("seed", lock_seed)]),
+    let batch_order = match constants.routing {
+        Routing::MessageId => Sql::fixed("given.id"),
+        Routing::ProcessedAt => lock_key_of("given.id", "consumer"),
     };
     let consumer_check = Sql::of(
         if many {
@@ -213,44 +205,26 @@ fn values(spec: &InboxSpec, constants: &ClaimConstants) -> Result<Vec<(&'static 
         ("consumer_argument", if_many(", msg_consumer")),
         ("consumer_equals", if_many(" and held.consumer = msg_consumer")),
         (
-            "key_columns",
-            Sql::fixed(if many {
-                "array['consumer', 'message_id']"
-            } else {
-                "array['message_id']"
-            }),
-        ),
-        ("on_key", key_columns(constants.consumers)),
-        (
-            "insert_values",
-            Sql::fixed(if many {
-                "' (message_id, topic, processed_at, consumer) values ($1, $2, $3, $4) on conflict'"
-            } else {
-                "' (message_id, topic, processed_at) values ($1, $2, $3) on conflict'"
-            }),
-        ),
-        (
-            "look_back",
+            "look",
             dynamic(
                 "select processed_at, xmin::text from {{inbox}} where message_id = $1 and processed_at >= $2 and processed_at < $3{{and_consumer_4}} limit 1",
             ),
         ),
+        ("consumer_of_call", if_many(", $4")),
+        (
+            "consumer_named",
+            Sql::fixed(if many { "$4 <> ''" } else { "$4 is null" }),
+        ),
+        ("lock_key_of_call", lock_key_of("$1", "$4")),
+        ("key_check", key_check(&inbox_literal, many)),
         (
             "match",
             dynamic("select processed_at, xmin::text from {{inbox}} where message_id = $1{{and_consumer}} limit 1"),
         ),
-        (
-            "leaf_match",
-            Sql::literal(&render(
-                " where message_id = $1{{and_consumer}}",
-                &[("and_consumer", if_many(" and consumer = $2"))],
-            )),
-        ),
-        ("leaf_prefix", Sql::literal(prefix)),
         ("inbox_literal", inbox_literal),
         ("inbox", inbox),
         ("oldest", oldest),
-        ("lock_key", lock_key),
+        ("lock_key", lock_key_of("id", "msg_consumer")),
         ("batch_order", batch_order),
         ("horizon", Sql::seconds((constants.ahead_days + 1) * 86_400)),
         (
@@ -274,9 +248,35 @@ fn values(spec: &InboxSpec, constants: &ClaimConstants) -> Result<Vec<(&'static 
             }),
         ),
     ];
+    values.extend(looks::values(spec, constants, &values)?);
+    let fast = Sql::of(
+        match constants.routing {
+            Routing::ProcessedAt => include_str!("../../../sql/claim/fast_processed_at.sql"),
+            Routing::MessageId => include_str!("../../../sql/claim/fast_message_id.sql"),
+        },
+        &values,
+    );
+    values.push(("fast", fast));
     let quote = dollar_quote(&values);
     values.push(("quote", quote));
     Ok(values)
+}
+
+fn key_check(inbox_literal: &Sql, many: bool) -> Sql {
+    let is_key = if many {
+        include_str!("../../../sql/claim/is_key_of_many.sql")
+    } else {
+        include_str!("../../../sql/claim/is_key.sql")
+    };
+    Sql::of(
+        include_str!("../../../sql/claim/key_check.sql"),
+        &[("inbox_literal", inbox_literal.clone()), ("is_key", Sql::fixed(is_key))],
+    )
+}
+
+/// What cannot be with constants that a configuration was accepted for.
+pub(super) fn unexpected(error: impl std::fmt::Display) -> DbError {
+    DbError::noticed(ErrorKind::Other, error.to_string())
 }
 
 /// A dollar quote that no fragment can end: a table may be named anything.
