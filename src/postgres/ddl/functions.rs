@@ -13,8 +13,9 @@ use crate::{
 };
 
 /// In the order of creation: a body may only call what stands before it.
-const FUNCTIONS: [Function; 7] = [
+const FUNCTIONS: [Function; 8] = [
     Function::Inner,
+    Function::BatchInner,
     Function::Wait,
     Function::BatchWait,
     Function::Claim,
@@ -28,6 +29,7 @@ fn arguments(function: Function) -> &'static str {
     match function {
         Function::Inner | Function::Claim => "uuid, text, timestamptz, text",
         Function::Wait | Function::TryClaim => "uuid, text, timestamptz, text, interval",
+        Function::BatchInner => "uuid[], text[], timestamptz[], text",
         Function::BatchWait | Function::ClaimBatch => "uuid[], text[], timestamptz[], text, interval",
         Function::Forget => "uuid, text, text",
     }
@@ -37,6 +39,8 @@ fn template(function: Function, routing: Routing) -> &'static str {
     match (function, routing) {
         (Function::Inner, Routing::ProcessedAt) => include_str!("../../../sql/claim/inner_processed_at.sql"),
         (Function::Inner, Routing::MessageId) => include_str!("../../../sql/claim/inner_message_id.sql"),
+        (Function::BatchInner, Routing::ProcessedAt) => include_str!("../../../sql/claim/batch_processed_at.sql"),
+        (Function::BatchInner, Routing::MessageId) => include_str!("../../../sql/claim/batch_message_id.sql"),
         (Function::Wait, _) => include_str!("../../../sql/claim/wait.sql"),
         (Function::BatchWait, _) => include_str!("../../../sql/claim/batch_wait.sql"),
         (Function::Claim, _) => include_str!("../../../sql/claim/claim.sql"),
@@ -151,6 +155,7 @@ fn values(spec: &InboxSpec, constants: &ClaimConstants) -> Result<Vec<(&'static 
                 ("inbox", inbox.clone()),
                 ("and_consumer", if_many(" and consumer = $2")),
                 ("and_consumer_4", if_many(" and consumer = $4")),
+                ("and_consumer_6", if_many(" and seen.consumer = $6")),
             ],
         ))
     };
@@ -179,10 +184,20 @@ fn values(spec: &InboxSpec, constants: &ClaimConstants) -> Result<Vec<(&'static 
             &values,
         )
     };
-    let batch_order = match constants.routing {
+    let given_key = match constants.routing {
         Routing::MessageId => Sql::fixed("given.id"),
-        Routing::ProcessedAt => lock_key_of("given.id", "consumer"),
+        Routing::ProcessedAt => lock_key_of("given.id", "msg_consumer"),
     };
+    let forgotten_again = |which| {
+        Sql::of(
+            include_str!("../../../sql/claim/forgotten_again.sql"),
+            &[("which", Sql::fixed(which))],
+        )
+    };
+    let reads_committed = Sql::of(
+        include_str!("../../../sql/claim/reads_committed.sql"),
+        &[("inbox_literal", inbox_literal.clone())],
+    );
     let consumer_check = Sql::of(
         if many {
             include_str!("../../../sql/claim/consumer_needed.sql")
@@ -193,6 +208,7 @@ fn values(spec: &InboxSpec, constants: &ClaimConstants) -> Result<Vec<(&'static 
     );
     let mut values = vec![
         ("inner", qualified(spec, Function::Inner)?),
+        ("batch_inner", qualified(spec, Function::BatchInner)?),
         ("bounded", qualified(spec, Function::Wait)?),
         ("bounded_batch", qualified(spec, Function::BatchWait)?),
         (
@@ -216,6 +232,25 @@ fn values(spec: &InboxSpec, constants: &ClaimConstants) -> Result<Vec<(&'static 
             Sql::fixed(if many { "$4 <> ''" } else { "$4 is null" }),
         ),
         ("lock_key_of_call", lock_key_of("$1", "$4")),
+        (
+            "batch_match",
+            dynamic(
+                "select message_id, processed_at, xmin::text as writer from {{inbox}} where message_id = any ($1){{and_consumer}} order by message_id",
+            ),
+        ),
+        ("batch_look", dynamic(include_str!("../../../sql/claim/batch_look.sql"))),
+        ("forgotten_again_of_id", forgotten_again("id")),
+        ("forgotten_again_of_place", forgotten_again("ids[n]")),
+        ("forgotten_again_of_rest", forgotten_again("rest[1]")),
+        ("reads_committed", reads_committed),
+        (
+            "consumer_is_named",
+            Sql::fixed(if many {
+                "msg_consumer <> ''"
+            } else {
+                "msg_consumer is null"
+            }),
+        ),
         ("key_check", key_check(&inbox_literal, many)),
         (
             "match",
@@ -225,7 +260,7 @@ fn values(spec: &InboxSpec, constants: &ClaimConstants) -> Result<Vec<(&'static 
         ("inbox", inbox),
         ("oldest", oldest),
         ("lock_key", lock_key_of("id", "msg_consumer")),
-        ("batch_order", batch_order),
+        ("given_key", given_key),
         ("horizon", Sql::seconds((constants.ahead_days + 1) * 86_400)),
         (
             "producer_clock_tolerance",

@@ -30,7 +30,7 @@ pub(super) fn values(
         }
         Retention::Forever => (Sql::fixed("timestamptz 'epoch'"), Sql::fixed("timestamptz '-infinity'")),
     };
-    let look = |from: Sql, to: Sql| {
+    let look_by = |statement: &'static str, from: Sql, to: Sql| {
         let and_consumer = if many { " and seen.consumer = msg_consumer" } else { "" };
         let mut values = vec![
             ("inbox", Sql::table(&spec.table)),
@@ -38,9 +38,17 @@ pub(super) fn values(
             ("from", from),
             ("to", to),
         ];
-        let statement = Sql::of(include_str!("../../../sql/claim/look_statement.sql"), &values);
+        let statement = Sql::of(statement, &values);
         values.push(("statement", statement));
         Sql::of(include_str!("../../../sql/claim/look.sql"), &values)
+    };
+    let look = |from, to| look_by(include_str!("../../../sql/claim/look_statement.sql"), from, to);
+    let batch_look = |from| {
+        look_by(
+            include_str!("../../../sql/claim/batch_look_statement.sql"),
+            from,
+            day(0),
+        )
     };
     let insert = |from: Sql| {
         let and_consumer = if many { " and seen.consumer = $4" } else { "" };
@@ -65,11 +73,15 @@ pub(super) fn values(
         ("look_tolerance_and_day", look(day(-tolerance - 1), day(0))),
         ("look_whole", look(oldest.clone(), day(0))),
         ("look_ahead", look(day(1), day(2))),
+        ("batch_look_tolerance", batch_look(day(-tolerance))),
+        ("batch_look_tolerance_and_day", batch_look(day(-tolerance - 1))),
+        ("batch_look_whole", batch_look(oldest.clone())),
         ("fast_insert_tolerance", insert(day(-tolerance))),
         ("fast_insert_whole", insert(oldest)),
     ];
     let look_back = Sql::of(include_str!("../../../sql/claim/look_back.sql"), &made);
-    made.push(("look_back", look_back));
+    let batch_look_back = Sql::of(include_str!("../../../sql/claim/batch_look_back.sql"), &made);
+    made.extend([("look_back", look_back), ("batch_look_back", batch_look_back)]);
     Ok(made)
 }
 

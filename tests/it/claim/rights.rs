@@ -95,6 +95,7 @@ async fn c33_a_consumer_claims_and_does_nothing_else() {
         for statement in [
             format!("select {table}_forget('{id}')"),
             format!("select {table}_claim_inner('{id}', 'orders', null, null)"),
+            format!("select {table}_batch_inner(array['{id}'::uuid], array['orders'], null, null)"),
             format!("select {table}_claim_wait('{id}', 'orders', null, null, '1 second')"),
             format!(
                 "select {table}_batch_wait(array['{id}'::uuid], array['orders'], array[null]::timestamptz[], null, '1 second')"
