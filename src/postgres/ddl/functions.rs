@@ -1,13 +1,13 @@
 //! The claim functions of an inbox: made, upgraded and granted.
 
-use sqlx::PgConnection;
+use sqlx::{Acquire, PgConnection};
 
 use super::{Sql, derive, execute, looks, refused, template::render};
 use crate::{
     claim::ClaimConstants,
     postgres::{
         catalog,
-        error::{DbError, ErrorKind},
+        error::{DbError, Doing, ErrorKind},
     },
     pure::{Consumers, Derived, Function, Ident, InboxSpec, Retention, Routing},
 };
@@ -85,7 +85,7 @@ pub async fn install_functions(
             .is_some_and(|(found, _)| found == owner.as_str());
         let mut values = values.clone();
         values.push(("function", qualified(spec, function)?));
-        execute(connection, template(function, spec.policy.routing), &values).await?;
+        let heirs = make(connection, template(function, spec.policy.routing), &values, &signature).await?;
         let on_it = |role| [("function", signature.clone()), ("role", role)];
         execute(
             connection,
@@ -94,12 +94,16 @@ pub async fn install_functions(
         )
         .await?;
         let mut strangers = vec![Sql::fixed("public")];
-        if !was_ours {
+        if !was_ours || heirs.is_some() {
             strangers.extend(strangers_of(connection, &signature).await?);
         }
         for role in strangers {
             let revoke = include_str!("../../../sql/ddl/revoke_execute.sql");
             execute(connection, revoke, &on_it(role)).await?;
+        }
+        for role in heirs.into_iter().flatten().filter(|_| was_ours) {
+            let grant = include_str!("../../../sql/ddl/grant_execute.sql");
+            execute(connection, grant, &on_it(role)).await?;
         }
     }
     let comment = constants.to_comment().map_err(unexpected)?;
@@ -113,6 +117,34 @@ pub async fn install_functions(
         &values,
     )
     .await
+}
+
+/// Makes or replaces one function. Where one of these types is there with other names, another result or fewer defaults,
+/// `create or replace` refuses: that one is dropped and made again. Then the roles come back that could execute it.
+async fn make(
+    connection: &mut PgConnection,
+    template: &'static str,
+    values: &[(&'static str, Sql)],
+    signature: &Sql,
+) -> Result<Option<Vec<Sql>>, DbError> {
+    const INVALID_FUNCTION_DEFINITION: &str = "42P13";
+    let doing = || format!("replace {}", signature.as_str());
+    let mut savepoint = connection.begin().await.doing(doing)?;
+    match execute(&mut savepoint, template, values).await {
+        Ok(()) => {
+            savepoint.commit().await.doing(doing)?;
+            return Ok(None);
+        }
+        Err(error) if error.sqlstate().as_deref() == Some(INVALID_FUNCTION_DEFINITION) => {
+            savepoint.rollback().await.doing(doing)?;
+        }
+        Err(error) => return Err(error),
+    }
+    let heirs = strangers_of(connection, signature).await?;
+    let drop = include_str!("../../../sql/ddl/drop_function.sql");
+    execute(connection, drop, &[("function", signature.clone())]).await?;
+    execute(connection, template, values).await?;
+    Ok(Some(heirs))
 }
 
 /// Whether all functions of an inbox are there and belong to its owner.
@@ -283,6 +315,18 @@ fn values(spec: &InboxSpec, constants: &ClaimConstants) -> Result<Vec<(&'static 
             }),
         ),
     ];
+    let in_flight_check = Sql::of(
+        match constants.routing {
+            Routing::ProcessedAt => include_str!("../../../sql/claim/in_flight_processed_at.sql"),
+            Routing::MessageId => include_str!("../../../sql/claim/in_flight_message_id.sql"),
+        },
+        &values,
+    );
+    let publication_check = Sql::of(include_str!("../../../sql/claim/publication_check.sql"), &values);
+    values.extend([
+        ("in_flight_check", in_flight_check),
+        ("publication_check", publication_check),
+    ]);
     values.extend(looks::values(spec, constants, &values)?);
     let fast = Sql::of(
         match constants.routing {
