@@ -4,7 +4,7 @@
 -- what it did not take is looked at one by one.
 create or replace function {{function}}(
   message_ids uuid[], topics text[], created_ats timestamptz[], msg_consumer text,
-  out outcomes text[], out firsts timestamptz[]
+  out all_fresh_at timestamptz, out outcomes text[], out firsts timestamptz[]
 )
 language plpgsql volatile
 as {{quote}}
@@ -52,8 +52,7 @@ begin
   )
   select array_agg(claimed.message_id) into taken from claimed;
   if cardinality(taken) = items then
-    outcomes := array_fill('fresh'::text, array[items]);
-    firsts := array_fill(clock, array[items]);
+    all_fresh_at := clock;
     return;
   end if;
 

@@ -4,7 +4,7 @@
 -- opposite order cannot deadlock; then the clock; then, in later statements, one look back for all and one insert.
 create or replace function {{function}}(
   message_ids uuid[], topics text[], created_ats timestamptz[], msg_consumer text,
-  out outcomes text[], out firsts timestamptz[]
+  out all_fresh_at timestamptz, out outcomes text[], out firsts timestamptz[]
 )
 language plpgsql volatile
 as {{quote}}
@@ -62,9 +62,8 @@ begin
     order by keyed.key, keyed.id, keyed.place
   ) as sorted;
   wanted := coalesce(cardinality(ids), 0);
-  outcomes := array_fill('invalid'::text, array[items]);
-  firsts := array_fill(null::timestamptz, array[items]);
   if wanted = 0 then
+    outcomes := array_fill('invalid'::text, array[items]);
     return;
   end if;
   {{consumer_check}}
@@ -129,8 +128,7 @@ begin
     end loop;
     if cardinality(taken) = items then
       -- The usual case: all are fresh, and none is there twice.
-      outcomes := array_fill('fresh'::text, array[items]);
-      firsts := array_fill(clock, array[items]);
+      all_fresh_at := clock;
       return;
     end if;
     -- They come back in the order in which they went in.
@@ -168,6 +166,8 @@ begin
       held_ats[n] := clock;
     end if;
   end loop;
+  outcomes := array_fill('invalid'::text, array[items]);
+  firsts := array_fill(null::timestamptz, array[items]);
   for item in
     select
       keyed.place, dense_rank() over (order by keyed.key, keyed.id)::int as slot,

@@ -12,7 +12,7 @@
 -- is still claimed. lock_timeout stands in the SET clause so that it never leaks, as in the single claim.
 create or replace function {{function}}(
   message_ids uuid[], topics text[], created_ats timestamptz[], msg_consumer text, longest interval,
-  out outcomes text[], out firsts timestamptz[]
+  out all_fresh_at timestamptz, out outcomes text[], out firsts timestamptz[]
 )
 language plpgsql volatile
 set lock_timeout = 0
@@ -38,6 +38,7 @@ begin
   begin
     perform set_config('lock_timeout', least(greatest(ceil(longest_ms), 1), 20)::text, true);
     claimed := {{batch_inner}}(message_ids, topics, created_ats, msg_consumer);
+    all_fresh_at := claimed.all_fresh_at;
     outcomes := claimed.outcomes;
     firsts := claimed.firsts;
     return;

@@ -14,12 +14,8 @@ declare
   created timestamptz;
   since timestamptz;
   holder oid;
-  fresh boolean := false;
 begin
-  {{fast}}
-  if fresh then
-    return true;
-  end if;
+  {{fast_true}}
   claimed := {{inner}}($1, $2, $3, $4);
   case claimed.outcome
     when 'fresh' then

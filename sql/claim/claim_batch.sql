@@ -33,6 +33,10 @@ begin
   else
     claimed := {{bounded_batch}}(message_ids, topics, created_ats, consumer, wait);
   end if;
+  if claimed.all_fresh_at is not null then
+    return query select place, 'fresh'::text, claimed.all_fresh_at from generate_series(1, items) as place;
+    return;
+  end if;
   return query
     select given.place::int, given.outcome, given.first_at
     from unnest(claimed.outcomes, claimed.firsts) with ordinality as given (outcome, first_at, place);

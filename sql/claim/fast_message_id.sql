@@ -9,5 +9,7 @@
     insert into {{inbox}} (message_id, topic, processed_at{{consumer_column}})
     values ($1, $2, clock{{consumer_of_call}})
     on conflict (message_id{{consumer_column}}) do nothing;
-    fresh := found;
+    if found then
+      {{when_fresh}}
+    end if;
   end if;

@@ -8,26 +8,25 @@
     -- The clock is read when the lock is held.
     clock := case when pg_advisory_xact_lock({{lock_key_of_call}}) is not null then clock_timestamp() end;
     day_start := date_trunc('day', clock, 'UTC');
-    created := $3;
-    if get_byte(uuid_send($1), 6) >> 4 = 7 and get_byte(uuid_send($1), 8) >> 6 = 2 then
-      created := least(created, timestamptz 'epoch'
-        + ('x' || encode(substr(uuid_send($1), 1, 6), 'hex'))::bit(48)::bigint * interval '1 millisecond');
-    end if;
+    created := least($3, case
+      when get_byte(uuid_send($1), 6) >> 4 = 7 and get_byte(uuid_send($1), 8) >> 6 = 2 then
+        timestamptz 'epoch' + ('x' || encode(substr(uuid_send($1), 1, 6), 'hex'))::bit(48)::bigint * interval '1 millisecond'
+    end);
     since := greatest({{oldest}}, date_trunc(
       'day',
       greatest(case when created <= clock + interval {{producer_clock_tolerance}} then created end, timestamptz 'epoch')
         - interval {{producer_clock_tolerance}},
       'UTC'
     ));
-    if clock + interval {{clock_step_tolerance}} < day_start + interval '24 hours' then
-      if since = day_start - interval {{tolerance}} then
-        {{fast_insert_tolerance}}
-      elsif since <= {{whole}} then
-        {{fast_insert_whole}}
-      end if;
-      if holder is not null then
-        {{key_check}}
-        fresh := true;
-      end if;
+    if clock + interval {{clock_step_tolerance}} >= day_start + interval '24 hours' then
+      -- Tomorrow has to be looked at as well.
+    elsif since = day_start - interval {{tolerance}} then
+      {{fast_insert_tolerance}}
+    elsif since <= {{whole}} then
+      {{fast_insert_whole}}
+    end if;
+    if holder is not null then
+      {{key_check}}
+      {{when_fresh}}
     end if;
   end if;

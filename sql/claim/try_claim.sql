@@ -14,16 +14,9 @@ declare
   created timestamptz;
   since timestamptz;
   holder oid;
-  fresh boolean := false;
 begin
   if wait is null then
-    {{fast}}
-    if fresh then
-      outcome := 'fresh';
-      processed_at := clock;
-      return next;
-      return;
-    end if;
+    {{fast_outcome}}
     claimed := {{inner}}($1, $2, $3, $4);
   else
     claimed := {{bounded}}($1, $2, $3, $4, wait);

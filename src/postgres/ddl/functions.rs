@@ -328,14 +328,22 @@ fn values(spec: &InboxSpec, constants: &ClaimConstants) -> Result<Vec<(&'static 
         ("publication_check", publication_check),
     ]);
     values.extend(looks::values(spec, constants, &values)?);
-    let fast = Sql::of(
-        match constants.routing {
+    for (name, when_fresh) in [
+        ("fast_true", "return true;"),
+        (
+            "fast_outcome",
+            include_str!("../../../sql/claim/when_fresh_outcome.sql"),
+        ),
+    ] {
+        let template = match constants.routing {
             Routing::ProcessedAt => include_str!("../../../sql/claim/fast_processed_at.sql"),
             Routing::MessageId => include_str!("../../../sql/claim/fast_message_id.sql"),
-        },
-        &values,
-    );
-    values.push(("fast", fast));
+        };
+        values.push(("when_fresh", Sql::fixed(when_fresh)));
+        let fast = Sql::of(template, &values);
+        values.pop();
+        values.push((name, fast));
+    }
     let quote = dollar_quote(&values);
     values.push(("quote", quote));
     Ok(values)
