@@ -6,10 +6,17 @@ returns boolean
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 as {{quote}}
+#variable_conflict use_column
 declare
   claimed record;
+  clock timestamptz;
+  day_start timestamptz;
+  created timestamptz;
+  since timestamptz;
+  holder oid;
 begin
-  claimed := {{inner}}(message_id, topic, created_at, consumer);
+  {{fast_true}}
+  claimed := {{inner}}($1, $2, $3, $4);
   case claimed.outcome
     when 'fresh' then
       return true;

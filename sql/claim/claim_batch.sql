@@ -1,7 +1,6 @@
 -- inboxd: claim_batch
 --
--- Claims in the order of the lock key (in message_id routing, of the id), so that two batches in opposite order cannot
--- deadlock, and answers in the order of the input. Nothing is claimed when the batch as a whole is refused.
+-- Answers in the order of the input. Nothing is claimed when the batch as a whole is refused.
 create or replace function {{function}}(
   message_ids uuid[], topics text[], created_ats timestamptz[], consumer text, wait interval
 )
@@ -11,13 +10,7 @@ set search_path = pg_catalog, pg_temp
 as {{quote}}
 declare
   items int := coalesce(cardinality(message_ids), 0);
-  ids uuid[];
-  sorted_topics text[];
-  sorted_created_ats timestamptz[];
-  places int[];
   claimed record;
-  outcomes text[];
-  firsts timestamptz[];
 begin
   if items > {{max_batch}} then
     raise exception using
@@ -32,34 +25,20 @@ begin
         || items || ', ' || coalesce(cardinality(topics), 0) || ' and ' || coalesce(cardinality(created_ats)::text, 'NULL'),
       hint = 'created_ats may be NULL as a whole, or hold a NULL where the time is not known.';
   end if;
-  select
-    array_agg(given.id order by {{batch_order}}, given.id, given.place),
-    array_agg(given.topic order by {{batch_order}}, given.id, given.place),
-    array_agg(given.created order by {{batch_order}}, given.id, given.place),
-    array_agg(given.place::int order by {{batch_order}}, given.id, given.place)
-  into ids, sorted_topics, sorted_created_ats, places
-  from unnest(message_ids, topics, created_ats) with ordinality as given (id, topic, created, place);
-
+  if items = 0 then
+    return;
+  end if;
   if wait is null then
-    for n in 1..items loop
-      if ids[n] = ids[n - 1] then
-        -- It stands earlier in this batch: whatever became of that one holds for this one too.
-        outcomes[n] := case outcomes[n - 1] when 'fresh' then 'repeated' else outcomes[n - 1] end;
-        firsts[n] := firsts[n - 1];
-      else
-        claimed := {{inner}}(ids[n], sorted_topics[n], sorted_created_ats[n], consumer);
-        outcomes[n] := claimed.outcome;
-        firsts[n] := claimed.first_at;
-      end if;
-    end loop;
-  elsif items > 0 then
-    claimed := {{bounded_batch}}(ids, sorted_topics, sorted_created_ats, consumer, wait);
-    outcomes := claimed.outcomes;
-    firsts := claimed.firsts;
+    claimed := {{batch_inner}}(message_ids, topics, created_ats, consumer);
+  else
+    claimed := {{bounded_batch}}(message_ids, topics, created_ats, consumer, wait);
+  end if;
+  if claimed.all_fresh_at is not null then
+    return query select place, 'fresh'::text, claimed.all_fresh_at from generate_series(1, items) as place;
+    return;
   end if;
   return query
-    select given.place, given.outcome, given.first_at
-    from unnest(places, outcomes, firsts) as given (place, outcome, first_at)
-    order by given.place;
+    select given.place::int, given.outcome, given.first_at
+    from unnest(claimed.outcomes, claimed.firsts) with ordinality as given (outcome, first_at, place);
 end
 {{quote}}

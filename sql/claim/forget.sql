@@ -1,6 +1,7 @@
 -- inboxd: forget
 --
--- Takes one id out of the journal so that an operator can replay its message. Refused while the message is in flight.
+-- Takes one id out of the journal so that an operator can replay its message. Refused while the message is in flight, and
+-- where a publication would carry the delete to a subscriber that cannot apply it.
 create or replace function {{function}}(message_id uuid, consumer text default null, reason text default null)
 returns boolean
 language plpgsql volatile security definer
@@ -10,6 +11,8 @@ declare
   id uuid := message_id;
   msg_consumer text := consumer;
   taken bigint;
+  in_flight boolean := false;
+  publication text;
 begin
   {{consumer_check}}
   if current_setting('transaction_isolation') not in ('read committed', 'read uncommitted') then
@@ -19,7 +22,9 @@ begin
         || upper(current_setting('transaction_isolation')),
       hint = 'Begin the transaction with ISOLATION LEVEL READ COMMITTED.';
   end if;
-  if not pg_try_advisory_xact_lock({{lock_key}}) then
+  {{publication_check}}
+  {{in_flight_check}}
+  if in_flight then
     raise exception using
       errcode = 'lock_not_available',
       message = 'message ' || id || ' is in flight in inbox ' || {{inbox_literal}},

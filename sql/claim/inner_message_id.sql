@@ -52,10 +52,7 @@ begin
     exit when first_at is not null;
   end loop;
   if first_at is null then
-    raise exception using
-      errcode = 'serialization_failure',
-      message = 'message ' || id || ' was claimed and forgotten again and again while this claim ran',
-      hint = 'Roll back and retry the whole unit of work.';
+    {{forgotten_again_of_id}}
   end if;
 
   {{outcome_of_row}}

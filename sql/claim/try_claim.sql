@@ -6,13 +6,20 @@ returns table (outcome text, processed_at timestamptz)
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 as {{quote}}
+#variable_conflict use_column
 declare
   claimed record;
+  clock timestamptz;
+  day_start timestamptz;
+  created timestamptz;
+  since timestamptz;
+  holder oid;
 begin
   if wait is null then
-    claimed := {{inner}}(message_id, topic, created_at, consumer);
+    {{fast_outcome}}
+    claimed := {{inner}}($1, $2, $3, $4);
   else
-    claimed := {{bounded}}(message_id, topic, created_at, consumer, wait);
+    claimed := {{bounded}}($1, $2, $3, $4, wait);
   end if;
   outcome := claimed.outcome;
   processed_at := claimed.first_at;

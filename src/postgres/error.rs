@@ -136,6 +136,12 @@ impl DbError {
         }
     }
 
+    /// The SQLSTATE, where the server gave one.
+    pub(crate) fn sqlstate(&self) -> Option<String> {
+        let code = self.source.as_ref()?.as_database_error()?.code()?;
+        Some(code.into_owned())
+    }
+
     /// Its kind.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {

@@ -151,7 +151,9 @@ pub enum Function {
     Inner,
     /// `<t>_claim_wait`: the inner claim under a lock timeout.
     Wait,
-    /// `<t>_batch_wait`: many inner claims under a lock timeout.
+    /// `<t>_batch_inner`: many claims in one statement each of locks, looks and inserts.
+    BatchInner,
+    /// `<t>_batch_wait`: a batch under a lock timeout.
     BatchWait,
 }
 
@@ -170,6 +172,7 @@ impl Derived {
                 Function::Forget => "_forget",
                 Function::Inner => "_claim_inner",
                 Function::Wait => "_claim_wait",
+                Function::BatchInner => "_batch_inner",
                 Function::BatchWait => "_batch_wait",
             }
             .to_owned(),
@@ -414,6 +417,7 @@ mod tests {
             Derived::InboxKey,
             Derived::Function(Function::ClaimBatch),
             Derived::Function(Function::Inner),
+            Derived::Function(Function::BatchInner),
         ] {
             assert!(longest.derive(derived).is_ok(), "{derived:?}");
         }

@@ -1,20 +1,21 @@
 //! The claim functions of an inbox: made, upgraded and granted.
 
-use sqlx::PgConnection;
+use sqlx::{Acquire, PgConnection};
 
-use super::{Sql, derive, execute, key_columns, refused, render};
+use super::{Sql, derive, execute, looks, refused, render};
 use crate::{
     claim::ClaimConstants,
     postgres::{
         catalog,
-        error::{DbError, ErrorKind},
+        error::{DbError, Doing, ErrorKind},
     },
-    pure::{Consumers, Day, Derived, Function, Ident, InboxSpec, Retention, Routing},
+    pure::{Consumers, Derived, Function, Ident, InboxSpec, Retention, Routing},
 };
 
 /// In the order of creation: a body may only call what stands before it.
-const FUNCTIONS: [Function; 7] = [
+const FUNCTIONS: [Function; 8] = [
     Function::Inner,
+    Function::BatchInner,
     Function::Wait,
     Function::BatchWait,
     Function::Claim,
@@ -28,6 +29,7 @@ fn arguments(function: Function) -> &'static str {
     match function {
         Function::Inner | Function::Claim => "uuid, text, timestamptz, text",
         Function::Wait | Function::TryClaim => "uuid, text, timestamptz, text, interval",
+        Function::BatchInner => "uuid[], text[], timestamptz[], text",
         Function::BatchWait | Function::ClaimBatch => "uuid[], text[], timestamptz[], text, interval",
         Function::Forget => "uuid, text, text",
     }
@@ -37,6 +39,8 @@ fn template(function: Function, routing: Routing) -> &'static str {
     match (function, routing) {
         (Function::Inner, Routing::ProcessedAt) => include_str!("../../../sql/claim/inner_processed_at.sql"),
         (Function::Inner, Routing::MessageId) => include_str!("../../../sql/claim/inner_message_id.sql"),
+        (Function::BatchInner, Routing::ProcessedAt) => include_str!("../../../sql/claim/batch_processed_at.sql"),
+        (Function::BatchInner, Routing::MessageId) => include_str!("../../../sql/claim/batch_message_id.sql"),
         (Function::Wait, _) => include_str!("../../../sql/claim/wait.sql"),
         (Function::BatchWait, _) => include_str!("../../../sql/claim/batch_wait.sql"),
         (Function::Claim, _) => include_str!("../../../sql/claim/claim.sql"),
@@ -81,7 +85,7 @@ pub async fn install_functions(
             .is_some_and(|(found, _)| found == owner.as_str());
         let mut values = values.clone();
         values.push(("function", qualified(spec, function)?));
-        execute(connection, template(function, spec.policy.routing), &values).await?;
+        let heirs = make(connection, template(function, spec.policy.routing), &values, &signature).await?;
         let on_it = |role| [("function", signature.clone()), ("role", role)];
         execute(
             connection,
@@ -90,17 +94,19 @@ pub async fn install_functions(
         )
         .await?;
         let mut strangers = vec![Sql::fixed("public")];
-        if !was_ours {
+        if !was_ours || heirs.is_some() {
             strangers.extend(strangers_of(connection, &signature).await?);
         }
         for role in strangers {
             let revoke = include_str!("../../../sql/ddl/revoke_execute.sql");
             execute(connection, revoke, &on_it(role)).await?;
         }
+        for role in heirs.into_iter().flatten().filter(|_| was_ours) {
+            let grant = include_str!("../../../sql/ddl/grant_execute.sql");
+            execute(connection, grant, &on_it(role)).await?;
+        }
     }
-    let comment = constants
-        .to_comment()
-        .map_err(|error| DbError::noticed(ErrorKind::Other, error.to_string()))?;
+    let comment = constants.to_comment().map_err(unexpected)?;
     let values = [
         ("function", signature(spec, Function::Claim)?),
         ("text", Sql::literal(&comment)),
@@ -111,6 +117,34 @@ pub async fn install_functions(
         &values,
     )
     .await
+}
+
+/// Makes or replaces one function. Where one of these types is there with other names, another result or fewer defaults,
+/// `create or replace` refuses: that one is dropped and made again. Then the roles come back that could execute it.
+async fn make(
+    connection: &mut PgConnection,
+    template: &'static str,
+    values: &[(&'static str, Sql)],
+    signature: &Sql,
+) -> Result<Option<Vec<Sql>>, DbError> {
+    const INVALID_FUNCTION_DEFINITION: &str = "42P13";
+    let doing = || format!("replace {}", signature.as_str());
+    let mut savepoint = connection.begin().await.doing(doing)?;
+    match execute(&mut savepoint, template, values).await {
+        Ok(()) => {
+            savepoint.commit().await.doing(doing)?;
+            return Ok(None);
+        }
+        Err(error) if error.sqlstate().as_deref() == Some(INVALID_FUNCTION_DEFINITION) => {
+            savepoint.rollback().await.doing(doing)?;
+        }
+        Err(error) => return Err(error),
+    }
+    let heirs = strangers_of(connection, signature).await?;
+    let drop = include_str!("../../../sql/ddl/drop_function.sql");
+    execute(connection, drop, &[("function", signature.clone())]).await?;
+    execute(connection, template, values).await?;
+    Ok(Some(heirs))
 }
 
 /// Whether all functions of an inbox are there and belong to its owner.
@@ -146,12 +180,6 @@ fn values(spec: &InboxSpec, constants: &ClaimConstants) -> Result<Vec<(&'static 
     let inbox = Sql::table(table);
     let inbox_literal = Sql::literal(inbox.as_str());
 
-    // `"schema"."table_` as a literal: the body adds the day and the closing quote.
-    let any_partition = Sql::in_schema(table.schema(), &table.partition(Day::FIRST));
-    let prefix = any_partition
-        .as_str()
-        .trim_end_matches('"')
-        .trim_end_matches(Day::FIRST.underscored().as_str());
     let dynamic = |template: &'static str| {
         Sql::literal(&render(
             template,
@@ -159,14 +187,12 @@ fn values(spec: &InboxSpec, constants: &ClaimConstants) -> Result<Vec<(&'static 
                 ("inbox", inbox.clone()),
                 ("and_consumer", if_many(" and consumer = $2")),
                 ("and_consumer_4", if_many(" and consumer = $4")),
+                ("and_consumer_6", if_many(" and seen.consumer = $6")),
             ],
         ))
     };
 
-    let oldest = match constants
-        .retention()
-        .map_err(|error| DbError::noticed(ErrorKind::Other, error.to_string()))?
-    {
+    let oldest = match constants.retention().map_err(unexpected)? {
         Retention::For(length) => Sql::of(
             "date_trunc('day', clock - interval {{length}}, 'UTC')",
             &[("length", Sql::seconds(length.num_seconds()))],
@@ -174,23 +200,36 @@ fn values(spec: &InboxSpec, constants: &ClaimConstants) -> Result<Vec<(&'static 
         Retention::Forever => Sql::fixed("timestamptz '-infinity'"),
     };
     let lock_seed = Sql::number(constants.lock_key);
-    let lock_key = if many {
+    let lock_key_of = |id, consumer| {
+        let values = [
+            ("id", Sql::fixed(id)),
+            ("consumer", Sql::fixed(consumer)),
+            ("seed", lock_seed.clone()),
+        ];
         // The "C" collation: another one could hash equal names apart.
         Sql::of(
-            "uuid_hash_extended(id, hashtextextended(msg_consumer collate \"C\", {{seed}}))",
-            &[("seed", lock_seed.clone())],
+            if many {
+                "uuid_hash_extended({{id}}, hashtextextended({{consumer}} collate \"C\", {{seed}}))"
+            } else {
+                "uuid_hash_extended({{id}}, {{seed}})"
+            },
+            &values,
         )
-    } else {
-        Sql::of("uuid_hash_extended(id, {{seed}})", &[("seed", lock_seed.clone())])
     };
-    let batch_order = match (constants.routing, many) {
-        (Routing::MessageId, _) => Sql::fixed("given.id"),
-        (Routing::ProcessedAt, true) => Sql::of(
-            "uuid_hash_extended(given.id, hashtextextended(consumer collate \"C\", {{seed}}))",
-            &[("seed", lock_seed)],
-        ),
-        (Routing::ProcessedAt, false) => Sql::of("uuid_hash_extended(given.id, {{seed}})", &[("seed", lock_seed)]),
+    let given_key = match constants.routing {
+        Routing::MessageId => Sql::fixed("given.id"),
+        Routing::ProcessedAt => lock_key_of("given.id", "msg_consumer"),
     };
+    let forgotten_again = |which| {
+        Sql::of(
+            include_str!("../../../sql/claim/forgotten_again.sql"),
+            &[("which", Sql::fixed(which))],
+        )
+    };
+    let reads_committed = Sql::of(
+        include_str!("../../../sql/claim/reads_committed.sql"),
+        &[("inbox_literal", inbox_literal.clone())],
+    );
     let consumer_check = Sql::of(
         if many {
             include_str!("../../../sql/claim/consumer_needed.sql")
@@ -201,6 +240,7 @@ fn values(spec: &InboxSpec, constants: &ClaimConstants) -> Result<Vec<(&'static 
     );
     let mut values = vec![
         ("inner", qualified(spec, Function::Inner)?),
+        ("batch_inner", qualified(spec, Function::BatchInner)?),
         ("bounded", qualified(spec, Function::Wait)?),
         ("bounded_batch", qualified(spec, Function::BatchWait)?),
         (
@@ -213,45 +253,46 @@ fn values(spec: &InboxSpec, constants: &ClaimConstants) -> Result<Vec<(&'static 
         ("consumer_argument", if_many(", msg_consumer")),
         ("consumer_equals", if_many(" and held.consumer = msg_consumer")),
         (
-            "key_columns",
-            Sql::fixed(if many {
-                "array['consumer', 'message_id']"
-            } else {
-                "array['message_id']"
-            }),
-        ),
-        ("on_key", key_columns(constants.consumers)),
-        (
-            "insert_values",
-            Sql::fixed(if many {
-                "' (message_id, topic, processed_at, consumer) values ($1, $2, $3, $4) on conflict'"
-            } else {
-                "' (message_id, topic, processed_at) values ($1, $2, $3) on conflict'"
-            }),
-        ),
-        (
-            "look_back",
+            "look",
             dynamic(
                 "select processed_at, xmin::text from {{inbox}} where message_id = $1 and processed_at >= $2 and processed_at < $3{{and_consumer_4}} limit 1",
             ),
         ),
+        ("consumer_of_call", if_many(", $4")),
+        (
+            "consumer_named",
+            Sql::fixed(if many { "$4 <> ''" } else { "$4 is null" }),
+        ),
+        ("lock_key_of_call", lock_key_of("$1", "$4")),
+        (
+            "batch_match",
+            dynamic(
+                "select message_id, processed_at, xmin::text as writer from {{inbox}} where message_id = any ($1){{and_consumer}} order by message_id",
+            ),
+        ),
+        ("batch_look", dynamic(include_str!("../../../sql/claim/batch_look.sql"))),
+        ("forgotten_again_of_id", forgotten_again("id")),
+        ("forgotten_again_of_place", forgotten_again("ids[n]")),
+        ("forgotten_again_of_rest", forgotten_again("rest[1]")),
+        ("reads_committed", reads_committed),
+        (
+            "consumer_is_named",
+            Sql::fixed(if many {
+                "msg_consumer <> ''"
+            } else {
+                "msg_consumer is null"
+            }),
+        ),
+        ("key_check", key_check(&inbox_literal, many)),
         (
             "match",
             dynamic("select processed_at, xmin::text from {{inbox}} where message_id = $1{{and_consumer}} limit 1"),
         ),
-        (
-            "leaf_match",
-            Sql::literal(&render(
-                " where message_id = $1{{and_consumer}}",
-                &[("and_consumer", if_many(" and consumer = $2"))],
-            )),
-        ),
-        ("leaf_prefix", Sql::literal(prefix)),
         ("inbox_literal", inbox_literal),
         ("inbox", inbox),
         ("oldest", oldest),
-        ("lock_key", lock_key),
-        ("batch_order", batch_order),
+        ("lock_key", lock_key_of("id", "msg_consumer")),
+        ("given_key", given_key),
         ("horizon", Sql::seconds((constants.ahead_days + 1) * 86_400)),
         (
             "producer_clock_tolerance",
@@ -274,9 +315,55 @@ fn values(spec: &InboxSpec, constants: &ClaimConstants) -> Result<Vec<(&'static 
             }),
         ),
     ];
+    let in_flight_check = Sql::of(
+        match constants.routing {
+            Routing::ProcessedAt => include_str!("../../../sql/claim/in_flight_processed_at.sql"),
+            Routing::MessageId => include_str!("../../../sql/claim/in_flight_message_id.sql"),
+        },
+        &values,
+    );
+    let publication_check = Sql::of(include_str!("../../../sql/claim/publication_check.sql"), &values);
+    values.extend([
+        ("in_flight_check", in_flight_check),
+        ("publication_check", publication_check),
+    ]);
+    values.extend(looks::values(spec, constants, &values)?);
+    for (name, when_fresh) in [
+        ("fast_true", "return true;"),
+        (
+            "fast_outcome",
+            include_str!("../../../sql/claim/when_fresh_outcome.sql"),
+        ),
+    ] {
+        let template = match constants.routing {
+            Routing::ProcessedAt => include_str!("../../../sql/claim/fast_processed_at.sql"),
+            Routing::MessageId => include_str!("../../../sql/claim/fast_message_id.sql"),
+        };
+        values.push(("when_fresh", Sql::fixed(when_fresh)));
+        let fast = Sql::of(template, &values);
+        values.pop();
+        values.push((name, fast));
+    }
     let quote = dollar_quote(&values);
     values.push(("quote", quote));
     Ok(values)
+}
+
+fn key_check(inbox_literal: &Sql, many: bool) -> Sql {
+    let is_key = if many {
+        include_str!("../../../sql/claim/is_key_of_many.sql")
+    } else {
+        include_str!("../../../sql/claim/is_key.sql")
+    };
+    Sql::of(
+        include_str!("../../../sql/claim/key_check.sql"),
+        &[("inbox_literal", inbox_literal.clone()), ("is_key", Sql::fixed(is_key))],
+    )
+}
+
+/// What cannot be with constants that a configuration was accepted for.
+pub(super) fn unexpected(error: impl std::fmt::Display) -> DbError {
+    DbError::noticed(ErrorKind::Other, error.to_string())
 }
 
 /// A dollar quote that no fragment can end: a table may be named anything.

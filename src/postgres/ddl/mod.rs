@@ -6,6 +6,7 @@
 mod functions;
 mod inbox;
 mod leaving;
+mod looks;
 mod partition;
 mod repair;
 

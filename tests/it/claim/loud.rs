@@ -179,10 +179,12 @@ async fn c31_a_day_in_a_partition_of_another_name_is_claimed_exactly_or_fails_lo
 }
 
 #[tokio::test]
-async fn a_partition_whose_name_and_bounds_disagree_takes_no_claim_of_another_day() {
+async fn s18_where_names_and_bounds_of_partitions_disagree_the_bounds_decide() {
     let deployment = Deployment::running(vec![spec("public.by_time")]).await;
     let mut connection = deployment.database.connect().await;
     let leaf = leaf_of_today(&mut connection, "by_time").await;
+    let before = Claim::of("by_time", new_id());
+    assert_eq!(before.outcome(&mut connection).await, "fresh");
     let tomorrow = deployment
         .partitions("by_time")
         .await
@@ -194,7 +196,18 @@ async fn a_partition_whose_name_and_bounds_disagree_takes_no_claim_of_another_da
         format!("alter table {leaf} rename to aside; alter table {tomorrow} rename to {leaf}"),
     )
     .await;
-    every_form_fails(&mut connection, "by_time", "23514").await;
+    let after = Claim::of("by_time", new_id());
+    assert_eq!(after.outcome(&mut connection).await, "fresh");
+    for message in [before, after] {
+        assert_eq!(message.outcome(&mut connection).await, "duplicate");
+        assert!(!message.fresh(&mut connection).await.unwrap());
+        assert_eq!(
+            batch(&mut connection, "by_time", &[message.id], None).await.unwrap(),
+            ["duplicate"]
+        );
+        assert_eq!(rows_of(&mut connection, "aside", message.id.unwrap()).await, 1);
+        assert_eq!(rows_of(&mut connection, &leaf, message.id.unwrap()).await, 0);
+    }
 }
 
 #[tokio::test]

@@ -95,6 +95,7 @@ async fn c33_a_consumer_claims_and_does_nothing_else() {
         for statement in [
             format!("select {table}_forget('{id}')"),
             format!("select {table}_claim_inner('{id}', 'orders', null, null)"),
+            format!("select {table}_batch_inner(array['{id}'::uuid], array['orders'], null, null)"),
             format!("select {table}_claim_wait('{id}', 'orders', null, null, '1 second')"),
             format!(
                 "select {table}_batch_wait(array['{id}'::uuid], array['orders'], array[null]::timestamptz[], null, '1 second')"
@@ -298,4 +299,73 @@ async fn c33_neither_default_privileges_nor_a_function_made_before_give_a_strang
         .await
         .unwrap();
     assert_eq!(by_it, ["inbox_claim"]);
+}
+
+/// The functions of a first version, with other argument names, defaults and results than this version's.
+const OLDER: &str = "
+    drop function {t}_claim(uuid, text, timestamptz, text);
+    drop function {t}_try_claim(uuid, text, timestamptz, text, interval);
+    drop function {t}_forget(uuid, text, text);
+    create function {t}_claim(id uuid, topic text default 'none', created timestamptz default null, consumer text default null)
+      returns int language sql as 'select 1';
+    create function {t}_try_claim(uuid, text, timestamptz, text, interval)
+      returns table (result text) language sql as $$ select 'fresh' $$;
+    create function {t}_forget(message_id uuid, consumer text default null, reason text default null)
+      returns void language sql as 'select null::void';
+    alter function {t}_claim owner to {owner};
+    alter function {t}_try_claim owner to {owner};
+    alter function {t}_forget owner to {owner};
+    revoke all on function {t}_try_claim from public;
+    grant execute on function {t}_claim to {stranger};
+    comment on function {t}_claim is '{\"inboxd\": {}}'";
+
+#[tokio::test]
+async fn c33_a_function_with_another_signature_is_made_again_and_keeps_its_grants_but_not_everybodys() {
+    let roles = with_roles().await;
+    let mut connection = roles.deployment.database.connect().await;
+    for table in TABLES {
+        let older = OLDER
+            .replace("{t}", table)
+            .replace("{owner}", &roles.owner)
+            .replace("{stranger}", &roles.stranger);
+        sql(&mut connection, older).await;
+    }
+    // What default privileges would give to a function made anew is nobody's right.
+    sql(
+        &mut connection,
+        format!(
+            "create role {0}_other; alter default privileges in schema public grant execute on functions to {0}_other",
+            roles.deployment.database.name
+        ),
+    )
+    .await;
+    let report = roles.deployment.init().await.unwrap();
+    assert!(report.inboxes.iter().all(|inbox| inbox.functions_made));
+    for table in TABLES {
+        let message = Claim::of(table, new_id());
+        assert!(message.fresh(&mut connection).await.unwrap(), "{table}");
+        assert_eq!(message.outcome(&mut connection).await, "duplicate");
+        let by: Vec<(String, String)> = sqlx::query_as(
+            "select proc.proname::text, role.rolname::text
+             from pg_proc as proc cross join pg_roles as role
+             where proc.pronamespace = 'public'::regnamespace and proc.proname like $1 || '%' and not role.rolsuper
+               and role.rolname like $2 || '%' and role.oid <> proc.proowner and has_function_privilege(role.oid, proc.oid, 'execute')
+             order by 1, 2",
+        )
+        .bind(table)
+        .bind(format!("{}_", roles.deployment.database.name))
+        .fetch_all(&mut connection)
+        .await
+        .unwrap();
+        let expected = [
+            ("claim", &roles.consumer),
+            ("claim", &roles.stranger),
+            ("claim_batch", &roles.consumer),
+            ("forget", &roles.admin),
+            ("try_claim", &roles.consumer),
+        ]
+        .map(|(function, role)| (format!("{table}_{function}"), role.clone()));
+        assert_eq!(by, expected, "{table}");
+    }
+    assert!(!roles.deployment.init().await.unwrap().inboxes[0].functions_made);
 }

@@ -1,0 +1,2 @@
+-- claim_batch, UUIDv7 ids
+select ord, outcome from pool, by_id_claim_batch(ids_v7, topics, null, null, null) where place = (select nextval('by_id_batch'));

@@ -1,0 +1,2 @@
+-- try_claim without a bound, UUIDv7 ids
+select outcome from by_id_try_claim(@v7@, 'orders', null, null, null);

@@ -1,0 +1,4 @@
+outcome := 'fresh';
+      processed_at := clock;
+      return next;
+      return;

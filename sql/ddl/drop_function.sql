@@ -1,0 +1,2 @@
+-- inboxd: drop a claim function whose signature has changed
+drop function {{function}}

@@ -1,0 +1,94 @@
+//! The looks into past days that stand in the claim functions, as statements with the days as constants.
+
+use super::{Sql, functions::unexpected};
+use crate::{
+    claim::ClaimConstants,
+    postgres::error::DbError,
+    pure::{Consumers, InboxSpec, Retention},
+};
+
+const DAY_SECONDS: i64 = 86_400;
+
+/// The fragments that look back, for the bounds that nearly every claim has: a message that was made today, one that was
+/// made yesterday and waited over midnight, and one that nothing is known of. Any other is planned for itself.
+///
+/// `others` are the fragments that the statements themselves name.
+pub(super) fn values(
+    spec: &InboxSpec,
+    constants: &ClaimConstants,
+    others: &[(&'static str, Sql)],
+) -> Result<Vec<(&'static str, Sql)>, DbError> {
+    let many = constants.consumers == Consumers::Many;
+    let up = |seconds: i64| seconds / DAY_SECONDS + i64::from(seconds % DAY_SECONDS > 0);
+    let length = |count: i64| Sql::seconds(count * DAY_SECONDS);
+    let tolerance = up(constants.producer_clock_tolerance_seconds).max(1);
+    let (whole, oldest) = match constants.retention().map_err(unexpected)? {
+        Retention::For(retention) => {
+            let count = up(retention.num_seconds());
+            let since = Sql::of("day_start - interval {{length}}", &[("length", length(count))]);
+            (since, day(-count))
+        }
+        Retention::Forever => (Sql::fixed("timestamptz 'epoch'"), Sql::fixed("timestamptz '-infinity'")),
+    };
+    let look_by = |statement: &'static str, from: Sql, to: Sql| {
+        let and_consumer = if many { " and seen.consumer = msg_consumer" } else { "" };
+        let mut values = vec![
+            ("inbox", Sql::table(&spec.table)),
+            ("and_consumer", Sql::fixed(and_consumer)),
+            ("from", from),
+            ("to", to),
+        ];
+        let statement = Sql::of(statement, &values);
+        values.push(("statement", statement));
+        Sql::of(include_str!("../../../sql/claim/look.sql"), &values)
+    };
+    let look = |from, to| look_by(include_str!("../../../sql/claim/look_statement.sql"), from, to);
+    let batch_look = |from| {
+        look_by(
+            include_str!("../../../sql/claim/batch_look_statement.sql"),
+            from,
+            day(0),
+        )
+    };
+    let insert = |from: Sql| {
+        let and_consumer = if many { " and seen.consumer = $4" } else { "" };
+        let mut values = [
+            others,
+            &[
+                ("and_consumer", Sql::fixed(and_consumer)),
+                ("from", from),
+                ("to", day(0)),
+            ],
+        ]
+        .concat();
+        let statement = Sql::of(include_str!("../../../sql/claim/fast_insert_statement.sql"), &values);
+        values.push(("statement", statement));
+        Sql::of(include_str!("../../../sql/claim/fast_insert.sql"), &values)
+    };
+    let mut made = vec![
+        ("tolerance", length(tolerance)),
+        ("tolerance_and_day", length(tolerance + 1)),
+        ("whole", whole),
+        ("look_tolerance", look(day(-tolerance), day(0))),
+        ("look_tolerance_and_day", look(day(-tolerance - 1), day(0))),
+        ("look_whole", look(oldest.clone(), day(0))),
+        ("look_ahead", look(day(1), day(2))),
+        ("batch_look_tolerance", batch_look(day(-tolerance))),
+        ("batch_look_tolerance_and_day", batch_look(day(-tolerance - 1))),
+        ("batch_look_whole", batch_look(oldest.clone())),
+        ("fast_insert_tolerance", insert(day(-tolerance))),
+        ("fast_insert_whole", insert(oldest)),
+    ];
+    let look_back = Sql::of(include_str!("../../../sql/claim/look_back.sql"), &made);
+    let batch_look_back = Sql::of(include_str!("../../../sql/claim/batch_look_back.sql"), &made);
+    made.extend([("look_back", look_back), ("batch_look_back", batch_look_back)]);
+    Ok(made)
+}
+
+/// Midnight of the day that lies some days from today, as a constant of the statement that it stands in.
+fn day(from_today: i64) -> Sql {
+    Sql::of(
+        "(((timestamptz 'now' at time zone 'UTC')::date + ({{days}}))::timestamp at time zone 'UTC')",
+        &[("days", Sql::number(from_today))],
+    )
+}
