@@ -7,6 +7,7 @@ mod forms;
 mod ids;
 mod locks;
 mod loud;
+mod model;
 mod names;
 mod rights;
 mod sessions;
