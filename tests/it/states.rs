@@ -1,16 +1,13 @@
 //! Every state said plainly: what goes wrong over days, and what stands between us and the server.
 
-use std::{
-    net::TcpListener,
-    process::{Child, Command, Stdio},
-    time::Duration,
-};
+use std::time::Duration;
 
 use chrono::TimeDelta;
 use inboxd::{Day, Retention, Severity, maintain::StepOutcome, postgres::ErrorKind};
 use sqlx::ConnectOptions;
 
 use crate::support::{
+    bouncer::Bouncer,
     clock::ClockServer,
     folder::Folder,
     inbox::{Deployment, claim, codes, only, random_id, spec, sql, sqlstate, steps},
@@ -182,45 +179,6 @@ async fn s3_a_service_that_is_killed_again_and_again_does_its_due_work_at_each_s
     ask(&database.url, &["status"]).must(0, &["last run: "]);
 }
 
-/// A pgbouncer in transaction mode in front of a server; ended when dropped.
-struct Bouncer {
-    child: Child,
-    port: u16,
-}
-
-impl Bouncer {
-    fn start(folder: &Folder, socket_dir: &std::path::Path, ignored: &str) -> Self {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let file = folder.path().join(format!("pgbouncer-{port}.ini"));
-        let text = format!(
-            "[databases]\n* = host={} port=5432 user=postgres\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\
-             unix_socket_dir =\nauth_type = any\npool_mode = transaction\nignore_startup_parameters = {ignored}\n",
-            socket_dir.display()
-        );
-        std::fs::write(&file, text).unwrap();
-        process::open_to_all(&file);
-        let mut command = Command::new("pgbouncer");
-        command
-            .arg(&file)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        let child = process::as_owner_of(socket_dir, &mut command)
-            .spawn()
-            .expect("pgbouncer is needed to stand in front of a server: apt-get install pgbouncer");
-        let listens = || std::net::TcpStream::connect(("127.0.0.1", port)).ok();
-        process::poll(Duration::from_secs(20), listens).expect("pgbouncer listens");
-        Self { child, port }
-    }
-}
-
-impl Drop for Bouncer {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 #[tokio::test]
 async fn s30_a_pooler_in_front_is_noticed_and_refused_with_the_remedy() {
     let folder = Folder::new();
@@ -230,11 +188,12 @@ async fn s30_a_pooler_in_front_is_noticed_and_refused_with_the_remedy() {
     ask(&database.url, &["init"]).must(0, &[]);
     // One that refuses our settings, and one that is told to drop them in silence.
     for ignored in ["extra_float_digits", "extra_float_digits,options"] {
-        let bouncer = Bouncer::start(&folder, own.cluster.socket_dir(), ignored);
-        let url = format!(
-            "postgres://postgres@127.0.0.1:{}/{}?sslmode=disable",
-            bouncer.port, database.name
+        let bouncer = Bouncer::start(
+            &folder,
+            own.cluster.socket_dir(),
+            &format!("ignore_startup_parameters = {ignored}"),
         );
+        let url = bouncer.url(&database.name);
         for command in ["init", "plan", "run"] {
             ask(&url, &[command]).must_fail(&["directly", "pgbouncer"]);
         }

@@ -1,6 +1,7 @@
 //! The claim functions, as any session may call them.
 
 mod batch;
+mod bouncer;
 mod consumers;
 mod forget;
 mod forms;

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "a toolbox: not every tool is in use all the time")]
 
+pub(crate) mod bouncer;
 pub(crate) mod claims;
 pub(crate) mod clock;
 pub(crate) mod folder;
