@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 
 use crate::support::{
     clock::ClockServer,
-    inbox::{Deployment, claim, random_id, spec, sql, steps, v7_at, v7_spec},
+    inbox::{Deployment, claim, random_id, spec, sql, steps, try_claim, v7_at, v7_spec},
     server::TestDatabase,
 };
 
@@ -123,6 +123,11 @@ async fn no_claim_ever_has_maintenance_among_its_blockers() {
     deployment.retries.attempts = 2;
     deployment.init().await.unwrap();
     deployment.done().await;
+    let of_the_first_day = [("by_time", random_id()), ("by_id", v7_at(server.now()))];
+    let mut redelivered = consumer(&deployment.database).await;
+    for (table, id) in of_the_first_day {
+        assert!(claim(&mut redelivered, table, id).await.unwrap());
+    }
     for _ in 0..2 {
         server.step(TimeDelta::days(1));
         deployment.done().await;
@@ -134,6 +139,14 @@ async fn no_claim_ever_has_maintenance_among_its_blockers() {
         .map(|table| steady_claims(&server, &deployment.database, table, &stop))
         .collect();
     let sampler = Sampler::start(&deployment.database).await;
+
+    for (table, id) in of_the_first_day {
+        assert_eq!(
+            try_claim(&mut redelivered, table, id, None).await.unwrap(),
+            "duplicate",
+            "{table}"
+        );
+    }
 
     // A business transaction that has looked back into every live day stays open over midnight, while the oldest day
     // expires: the new day is made, and the detach gets no further than its second phase.
@@ -192,6 +205,14 @@ async fn no_claim_ever_has_maintenance_among_its_blockers() {
         assert!(dropped.contains(&format!("drop {name}")), "{dropped:?}");
     }
     sql(&mut another, "commit").await;
+    // C26: of the day that is gone, a redelivery is told for what it is, while the other claims go on.
+    for ((table, id), expected) in of_the_first_day.into_iter().zip(["fresh", "too_old"]) {
+        assert_eq!(
+            try_claim(&mut redelivered, table, id, None).await.unwrap(),
+            expected,
+            "{table}"
+        );
+    }
 
     stop.store(true, Ordering::SeqCst);
     for claimer in claimers {

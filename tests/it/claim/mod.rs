@@ -1,12 +1,14 @@
 //! The claim functions, as any session may call them.
 
 mod batch;
+mod bouncer;
 mod consumers;
 mod forget;
 mod forms;
 mod ids;
 mod locks;
 mod loud;
+mod model;
 mod names;
 mod rights;
 mod sessions;

@@ -28,12 +28,25 @@ impl Bouncer {
     /// The same, with a list of start-up parameters that it drops in silence; others than its own few it refuses, and
     /// sqlx sends `extra_float_digits`.
     pub(crate) fn ignoring(socket_dir: &Path, parameters: &str) -> Self {
+        Self::configured(socket_dir, parameters, "")
+    }
+
+    /// One whose clients share so many sessions of the server.
+    pub(crate) fn sharing(socket_dir: &Path, sessions: usize) -> Self {
+        Self::configured(
+            socket_dir,
+            "extra_float_digits",
+            &format!("default_pool_size = {sessions}\n"),
+        )
+    }
+
+    fn configured(socket_dir: &Path, ignored: &str, more: &str) -> Self {
         let folder = Folder::new();
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let file = folder.path().join("pgbouncer.ini");
         let text = format!(
             "[databases]\n* = host={} port=5432 user=postgres\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\
-             unix_socket_dir =\nauth_type = any\npool_mode = transaction\nignore_startup_parameters = {parameters}\n",
+             unix_socket_dir =\nauth_type = any\npool_mode = transaction\nignore_startup_parameters = {ignored}\n{more}",
             socket_dir.display()
         );
         std::fs::write(&file, text).unwrap();
