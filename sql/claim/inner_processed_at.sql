@@ -6,7 +6,7 @@
 -- lock. In one statement, or under an older snapshot (REPEATABLE READ), the twin's row would be invisible.
 --
 -- The look-back is a statement with its days in it as constants, so that it is planned once and its plan holds these days
--- only: see look.sql. By EXECUTE, as it was, planning alone took 58 to 92 us of a claim of 250 (both measured on 15 and 18;
+-- only: see parts/look.sql. By EXECUTE, as it was, planning alone took 58 to 92 us of a claim of 250 (both measured on 15 and 18;
 -- 35 to 39 us by the name of one leaf), against 5 to 9 us for the whole look into one day as it is now, and 25 to 45 us
 -- for seven days. With the values as parameters a cached plan would hold every partition, also the days ahead, and lock
 -- them all. What stands in the way of the insert is read by EXECUTE: a duplicate may cost more, and today's partition

@@ -222,19 +222,19 @@ fn values(spec: &InboxSpec, constants: &ClaimConstants) -> Result<Vec<(&'static 
     };
     let forgotten_again = |which| {
         Sql::of(
-            include_str!("../../../sql/claim/forgotten_again.sql"),
+            include_str!("../../../sql/claim/parts/forgotten_again.sql"),
             &[("which", Sql::fixed(which))],
         )
     };
     let reads_committed = Sql::of(
-        include_str!("../../../sql/claim/reads_committed.sql"),
+        include_str!("../../../sql/claim/parts/reads_committed.sql"),
         &[("inbox_literal", inbox_literal.clone())],
     );
     let consumer_check = Sql::of(
         if many {
-            include_str!("../../../sql/claim/consumer_needed.sql")
+            include_str!("../../../sql/claim/parts/consumer_needed.sql")
         } else {
-            include_str!("../../../sql/claim/consumer_refused.sql")
+            include_str!("../../../sql/claim/parts/consumer_refused.sql")
         },
         &[("inbox_literal", inbox_literal.clone())],
     );
@@ -245,7 +245,7 @@ fn values(spec: &InboxSpec, constants: &ClaimConstants) -> Result<Vec<(&'static 
         ("bounded_batch", qualified(spec, Function::BatchWait)?),
         (
             "longest_refused",
-            Sql::fixed(include_str!("../../../sql/claim/longest_refused.sql")),
+            Sql::fixed(include_str!("../../../sql/claim/parts/longest_refused.sql")),
         ),
         ("inbox_id", Sql::literal(&constants.inbox.to_string())),
         ("consumer_check", consumer_check),
@@ -270,7 +270,10 @@ fn values(spec: &InboxSpec, constants: &ClaimConstants) -> Result<Vec<(&'static 
                 "select message_id, processed_at, xmin::text as writer from {{inbox}} where message_id = any ($1){{and_consumer}} order by message_id",
             ),
         ),
-        ("batch_look", dynamic(include_str!("../../../sql/claim/batch_look.sql"))),
+        (
+            "batch_look",
+            dynamic(include_str!("../../../sql/claim/parts/batch_look.sql")),
+        ),
         ("forgotten_again_of_id", forgotten_again("id")),
         ("forgotten_again_of_place", forgotten_again("ids[n]")),
         ("forgotten_again_of_rest", forgotten_again("rest[1]")),
@@ -305,7 +308,7 @@ fn values(spec: &InboxSpec, constants: &ClaimConstants) -> Result<Vec<(&'static 
         ("max_batch", Sql::number(i64::from(constants.max_batch))),
         (
             "outcome_of_row",
-            Sql::fixed(include_str!("../../../sql/claim/outcome_of_row.sql")),
+            Sql::fixed(include_str!("../../../sql/claim/parts/outcome_of_row.sql")),
         ),
         (
             "invalid_hint",
@@ -317,12 +320,12 @@ fn values(spec: &InboxSpec, constants: &ClaimConstants) -> Result<Vec<(&'static 
     ];
     let in_flight_check = Sql::of(
         match constants.routing {
-            Routing::ProcessedAt => include_str!("../../../sql/claim/in_flight_processed_at.sql"),
-            Routing::MessageId => include_str!("../../../sql/claim/in_flight_message_id.sql"),
+            Routing::ProcessedAt => include_str!("../../../sql/claim/parts/in_flight_processed_at.sql"),
+            Routing::MessageId => include_str!("../../../sql/claim/parts/in_flight_message_id.sql"),
         },
         &values,
     );
-    let publication_check = Sql::of(include_str!("../../../sql/claim/publication_check.sql"), &values);
+    let publication_check = Sql::of(include_str!("../../../sql/claim/parts/publication_check.sql"), &values);
     values.extend([
         ("in_flight_check", in_flight_check),
         ("publication_check", publication_check),
@@ -332,12 +335,12 @@ fn values(spec: &InboxSpec, constants: &ClaimConstants) -> Result<Vec<(&'static 
         ("fast_true", "return true;"),
         (
             "fast_outcome",
-            include_str!("../../../sql/claim/when_fresh_outcome.sql"),
+            include_str!("../../../sql/claim/parts/when_fresh_outcome.sql"),
         ),
     ] {
         let template = match constants.routing {
-            Routing::ProcessedAt => include_str!("../../../sql/claim/fast_processed_at.sql"),
-            Routing::MessageId => include_str!("../../../sql/claim/fast_message_id.sql"),
+            Routing::ProcessedAt => include_str!("../../../sql/claim/parts/fast_processed_at.sql"),
+            Routing::MessageId => include_str!("../../../sql/claim/parts/fast_message_id.sql"),
         };
         values.push(("when_fresh", Sql::fixed(when_fresh)));
         let fast = Sql::of(template, &values);
@@ -351,12 +354,12 @@ fn values(spec: &InboxSpec, constants: &ClaimConstants) -> Result<Vec<(&'static 
 
 fn key_check(inbox_literal: &Sql, many: bool) -> Sql {
     let is_key = if many {
-        include_str!("../../../sql/claim/is_key_of_many.sql")
+        include_str!("../../../sql/claim/parts/is_key_of_many.sql")
     } else {
-        include_str!("../../../sql/claim/is_key.sql")
+        include_str!("../../../sql/claim/parts/is_key.sql")
     };
     Sql::of(
-        include_str!("../../../sql/claim/key_check.sql"),
+        include_str!("../../../sql/claim/parts/key_check.sql"),
         &[("inbox_literal", inbox_literal.clone()), ("is_key", Sql::fixed(is_key))],
     )
 }

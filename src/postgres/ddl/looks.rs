@@ -40,12 +40,12 @@ pub(super) fn values(
         ];
         let statement = Sql::of(statement, &values);
         values.push(("statement", statement));
-        Sql::of(include_str!("../../../sql/claim/look.sql"), &values)
+        Sql::of(include_str!("../../../sql/claim/parts/look.sql"), &values)
     };
-    let look = |from, to| look_by(include_str!("../../../sql/claim/look_statement.sql"), from, to);
+    let look = |from, to| look_by(include_str!("../../../sql/claim/parts/look_statement.sql"), from, to);
     let batch_look = |from| {
         look_by(
-            include_str!("../../../sql/claim/batch_look_statement.sql"),
+            include_str!("../../../sql/claim/parts/batch_look_statement.sql"),
             from,
             day(0),
         )
@@ -61,9 +61,12 @@ pub(super) fn values(
             ],
         ]
         .concat();
-        let statement = Sql::of(include_str!("../../../sql/claim/fast_insert_statement.sql"), &values);
+        let statement = Sql::of(
+            include_str!("../../../sql/claim/parts/fast_insert_statement.sql"),
+            &values,
+        );
         values.push(("statement", statement));
-        Sql::of(include_str!("../../../sql/claim/fast_insert.sql"), &values)
+        Sql::of(include_str!("../../../sql/claim/parts/fast_insert.sql"), &values)
     };
     let mut made = vec![
         ("tolerance", length(tolerance)),
@@ -79,8 +82,8 @@ pub(super) fn values(
         ("fast_insert_tolerance", insert(day(-tolerance))),
         ("fast_insert_whole", insert(oldest)),
     ];
-    let look_back = Sql::of(include_str!("../../../sql/claim/look_back.sql"), &made);
-    let batch_look_back = Sql::of(include_str!("../../../sql/claim/batch_look_back.sql"), &made);
+    let look_back = Sql::of(include_str!("../../../sql/claim/parts/look_back.sql"), &made);
+    let batch_look_back = Sql::of(include_str!("../../../sql/claim/parts/batch_look_back.sql"), &made);
     made.extend([("look_back", look_back), ("batch_look_back", batch_look_back)]);
     Ok(made)
 }

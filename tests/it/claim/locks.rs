@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::{for_many, new_id, now};
 use crate::support::{
-    claims::Claim,
+    claims::{Claim, batch},
     clock::ClockServer,
     inbox::{Deployment, random_id, spec, sql, v7_at, v7_spec},
 };
@@ -51,9 +51,7 @@ async fn c36_the_formula_of_the_lock_key_is_what_it_always_was() {
         }
         sql(&mut connection, "begin").await;
         let id: Uuid = id.parse().unwrap();
-        crate::support::claims::batch(&mut connection, "inbox", &[Some(id)], None)
-            .await
-            .unwrap();
+        batch(&mut connection, "inbox", &[Some(id)], None).await.unwrap();
         assert_eq!(advisory_keys(&mut connection).await, [expected], "in a batch");
         sql(&mut connection, "rollback").await;
         sql(&mut connection, "begin").await;
@@ -228,6 +226,43 @@ async fn a_claim_sees_partitions_that_came_and_went_under_its_cached_plans() {
         for (at, message) in &claimed {
             if server.now() - *at < TimeDelta::days(7) {
                 assert_eq!(message.outcome(&mut connection).await, "duplicate", "{at}");
+            }
+        }
+    }
+}
+
+/// The days of a look are constants of its plan, and nothing renews the plan while no partition comes or goes.
+#[tokio::test]
+async fn c8_plans_that_were_made_on_another_day_are_not_believed() {
+    for steps in [[1, 1, 1], [2, 2, -1], [2, -2, 2], [4, -3, 2]] {
+        let (server, deployment) = in_its_prime().await;
+        let mut connection = deployment.database.connect().await;
+        let mut claimed = Vec::new();
+        for step in [0].into_iter().chain(steps) {
+            server.step(TimeDelta::days(step));
+            for round in 0..8 {
+                let (random, v7) = (random_id(), v7_at(server.now()));
+                for id in [random, v7] {
+                    let message = Claim::of("by_time", id);
+                    if round % 2 == 0 {
+                        assert!(message.fresh(&mut connection).await.unwrap());
+                    } else {
+                        assert_eq!(message.outcome(&mut connection).await, "fresh");
+                    }
+                }
+                let ids = [Some(random_id()), Some(v7_at(server.now()))];
+                let outcomes = batch(&mut connection, "by_time", &ids, None).await.unwrap();
+                assert_eq!(outcomes, ["fresh", "fresh"]);
+                let all = [Some(random), Some(v7), ids[0], ids[1]];
+                claimed.extend(all.map(|id| (server.now(), id.unwrap())));
+            }
+            // A clock that stepped back hides what is further ahead than the tolerance.
+            for (_, id) in claimed.iter().filter(|(at, _)| *at <= server.now()) {
+                let message = Claim::of("by_time", *id);
+                assert_eq!(message.outcome(&mut connection).await, "duplicate", "{steps:?}");
+                assert!(!message.fresh(&mut connection).await.unwrap(), "{steps:?}");
+                let outcomes = batch(&mut connection, "by_time", &[Some(*id)], None).await.unwrap();
+                assert_eq!(outcomes, ["duplicate"], "{steps:?}");
             }
         }
     }

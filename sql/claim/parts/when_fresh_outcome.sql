@@ -1,3 +1,4 @@
+-- One row.
 outcome := 'fresh';
       processed_at := clock;
       return next;

@@ -1,3 +1,4 @@
+-- Look-back and insert in one statement: the advisory lock is older than its snapshot.
 insert into {{inbox}} (message_id, topic, processed_at{{consumer_column}})
           select $1, $2, clock{{consumer_of_call}}
           where (timestamptz 'now' at time zone 'UTC')::date = (clock at time zone 'UTC')::date

@@ -1,3 +1,4 @@
+-- Looks for many messages in any days: planned for these, so that no other partition is locked.
 select array_agg(given.place), array_agg(held.processed_at), array_agg(held.writer)
 from (
   select looked.id, looked.since, looked.place::int

@@ -1,3 +1,4 @@
+-- Always one row, so that the day of the plan is told also where nothing is found.
 select (timestamptz 'now' at time zone 'UTC')::date, held.processed_at, held.writer into planned, first_at, writer
         from (values (1)) as always
         left join (

@@ -1,3 +1,4 @@
+-- One look for all messages; each is believed from its own bound on only.
 select
           (timestamptz 'now' at time zone 'UTC')::date,
           array_agg(given.place::int), array_agg(held.processed_at), array_agg(held.writer)

@@ -1,3 +1,4 @@
+-- For the bounds that nearly every claim has; any other is planned for itself.
 if since = day_start - interval {{tolerance}} then
       {{look_tolerance}}
     elsif since = day_start - interval {{tolerance_and_day}} then

@@ -1,10 +1,9 @@
 -- A leaf without its key takes any id any number of times.
-        if not exists (
-          select
-          from pg_index as key
-          where key.indrelid = holder and key.indisunique and key.indisvalid and key.indimmediate
-            and key.indpred is null and key.indexprs is null and {{is_key}}
-        ) then
+        perform
+        from pg_index as key
+        where key.indrelid = holder and key.indisunique and key.indisvalid and key.indimmediate
+          and key.indpred is null and key.indexprs is null and {{is_key}};
+        if not found then
           raise exception using
             errcode = 'invalid_column_reference',
             message = 'partition ' || holder::regclass::text || ' of inbox ' || {{inbox_literal}} || ' has lost its key',
