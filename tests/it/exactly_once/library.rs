@@ -69,7 +69,7 @@ impl Handler<'_> {
                 let pid = pid_of(tx).await;
                 self.around.kill(pid).await;
             }
-            Fate::SpansAStep => self.around.next_step().await,
+            Fate::SpansAStep => self.around.span_a_step().await,
             Fate::Panics => panic!("the handler of {} panics, as it was told to", delivery.message.id),
             Fate::IsCancelled => {
                 self.at_work.notify_one();

@@ -22,7 +22,7 @@ pub(crate) enum Fate {
     Panics,
     /// The whole unit is dropped while its handler works; by hand, the consumer is gone.
     IsCancelled,
-    /// The handler does not end before the clock has been stepped.
+    /// The handler begins before a step of the clock and ends after it.
     SpansAStep,
 }
 
@@ -69,13 +69,14 @@ pub(crate) struct Surroundings {
 }
 
 impl Surroundings {
-    /// Returns once the clock has been stepped, or at once where it has been for the last time: the claim waited over that.
-    pub(crate) async fn next_step(&self) {
+    /// Returns once the clock has been stepped, and all that is delivered until the next step has had its turn beside the
+    /// handler that waits here; earlier where there are no more steps. With a handler that ended right after the step, hardly
+    /// a twin met it, and claims without a lock passed.
+    pub(crate) async fn span_a_step(&self) {
         let mut steps = self.steps.subscribe();
-        if *steps.borrow_and_update() < self.all_steps {
-            let stepped = tokio::time::timeout(Duration::from_secs(60), steps.changed());
-            stepped.await.expect("the clock is stepped").unwrap();
-        }
+        let end = self.all_steps.min(*steps.borrow() + 2);
+        let stepped = tokio::time::timeout(Duration::from_secs(60), steps.wait_for(|step| *step >= end));
+        stepped.await.expect("the clock is stepped").unwrap();
     }
 
     pub(crate) async fn kill(&self, pid: i32) {
@@ -209,7 +210,7 @@ impl<C: Claims> ByHand<C> {
         }
         match fate {
             Fate::Commits => {}
-            Fate::SpansAStep => around.next_step().await,
+            Fate::SpansAStep => around.span_a_step().await,
             Fate::Killed => around.kill(*pid).await,
             // Its session is dropped as it is.
             Fate::Panics | Fate::IsCancelled => return Err(sqlx::Error::WorkerCrashed),
