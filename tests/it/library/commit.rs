@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use inboxd::claim::{Inbox, Message, Outcome, ProcessError, Verdict};
+use inboxd::claim::{ClaimErrorKind, Inbox, Message, Outcome, ProcessError, Verdict};
 use sqlx::{PgPool, postgres::PgConnectOptions};
 
 use super::{TABLES, done, new_message, open, open_transactions, work, workplace};
@@ -139,6 +139,37 @@ async fn c18_a_batch_whose_commit_was_not_answered_is_settled_as_one() {
                 assert_eq!(done(&deployment, message).await, 1);
             }
         }
+    }
+}
+
+/// Made again alone, it would meet its own row, call it a duplicate, and the message would be acked without its work.
+#[tokio::test]
+async fn c23_a_claim_whose_answer_was_lost_is_not_made_again() {
+    let (deployment, _) = workplace(1).await;
+    let proxy = Proxy::in_front_of(&deployment.database).await;
+    let pool = through(proxy.options(), 1);
+    for table in TABLES {
+        let inbox = open(&pool, table).await;
+        let message = new_message();
+        proxy.forget();
+        proxy.cut("select", Cut::After);
+        let result = deliver(&inbox, &pool, &message).await;
+        assert_eq!(proxy.cuts(), 1);
+        assert!(
+            matches!(&result, Err(ProcessError::Claim(error)) if error.kind() == ClaimErrorKind::Connection),
+            "{result:?}"
+        );
+        assert_eq!(
+            (Verdict::of(&result), done(&deployment, &message).await),
+            (Verdict::Retry, 0)
+        );
+        let claims = proxy
+            .queries()
+            .iter()
+            .filter(|query| query.contains("_try_claim"))
+            .count();
+        assert_eq!(claims, 1, "{:?}", proxy.queries());
+        the_redelivery_settles_it(&deployment, &inbox, &pool, &message).await;
     }
 }
 
