@@ -153,7 +153,13 @@ impl Planner<'_> {
 
     /// The first day that a claim made or created within retention can fall on.
     fn oldest_remembered_day(&self) -> Day {
+        let to_be_attached = self
+            .found
+            .relations
+            .iter()
+            .filter(|relation| self.will_attach(relation));
         let known = attached(&self.found.relations)
+            .chain(to_be_attached)
             .filter_map(FoundRelation::day)
             .chain(self.found.made.iter().copied())
             .min()

@@ -213,6 +213,26 @@ fn by_message_id_for_ever_begins_as_many_days_back_as_it_looks_ahead() {
 }
 
 #[test]
+fn by_message_id_for_ever_an_old_day_that_is_attached_again_brings_those_after_it_in_the_same_run() {
+    let now = at(NOON);
+    let policy = crate::pure::Policy {
+        retention: Retention::Forever,
+        ..by_message_id()
+    };
+    let mut found = empty(now);
+    loose(&mut found, day("2026-11-20"), None);
+    let (found, first) = run(found, &policy, now);
+    let expected = [
+        each("create", "2026-12-10", "2026-12-17"),
+        each("create", "2026-12-09", "2026-11-21"),
+        vec!["attach 2026-11-20".to_owned()],
+    ];
+    assert_eq!(shown(&first), expected.concat());
+    let (_, second) = run(found, &policy, now);
+    assert_eq!(shown(&second), [""; 0]);
+}
+
+#[test]
 fn by_message_id_a_past_day_that_was_once_made_is_never_made_again() {
     let now = at(NOON);
     let mut found = healthy(now, &by_message_id());
