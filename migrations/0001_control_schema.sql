@@ -104,6 +104,9 @@ create table inboxd.confirmations (
   inbox_id uuid constraint confirmations_inbox_fkey references inboxd.inboxes (id),
   confirmed_at timestamptz not null default clock_timestamp(),
   confirmed_by text not null default session_user,
+  -- For drops: the days whose partitions one run may detach, and drop, beyond its cap.
+  detach_days date[] not null default '{}',
+  drop_days date[] not null default '{}',
   used_at timestamptz
 );
 
@@ -113,5 +116,6 @@ create table inboxd.audit (
   actor text not null,
   action text not null,
   inbox_id uuid,
+  reason text,
   detail jsonb not null default '{}'
 );

@@ -108,6 +108,15 @@ select
     from inboxd.partitions as made
     where made.inbox_id = inbox.id
   ), '{}') as made,
+  -- What a person let go beyond the cap. After a week without a run that used it, it was about another situation.
+  (
+    select pg_catalog.jsonb_build_object('detach', confirmed.detach_days, 'drop', confirmed.drop_days)
+    from inboxd.confirmations as confirmed
+    where confirmed.inbox_id = inbox.id and confirmed.what = 'drops' and confirmed.used_at is null
+      and confirmed.confirmed_at > pg_catalog.clock_timestamp() - interval '7 days'
+    order by confirmed.id desc
+    limit 1
+  ) as confirmed,
   (select clock.trusted_at from inboxd.clock as clock) as trusted_at
 from inboxd.inboxes as inbox
 left join pg_catalog.pg_namespace as space on space.nspname = inbox.schema_name

@@ -39,7 +39,7 @@ impl Default for Retries {
 }
 
 impl Retries {
-    fn pause_after(self, attempt: i32) -> Duration {
+    pub(super) fn pause_after(self, attempt: i32) -> Duration {
         let doubled = self.pause.saturating_mul(1 << (attempt - 1).clamp(0, 6));
         doubled.mul_f64(rand::rng().random_range(0.5..1.5))
     }

@@ -5,6 +5,7 @@
 mod apply;
 mod before_drop;
 mod init;
+pub mod operate;
 mod pass;
 mod report;
 mod takeover;

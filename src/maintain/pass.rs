@@ -5,6 +5,7 @@ use uuid::Uuid;
 
 use super::{
     apply::{Retries, apply},
+    operate,
     report::{InboxReport, PassOutcome, PlannedInbox, RunOutcome, RunReport, StepOutcome, StepReport, Trigger},
 };
 use crate::{
@@ -12,6 +13,7 @@ use crate::{
     postgres::{
         DbError,
         catalog::{self, Observation, Observed, Viewer},
+        decisions,
         journal::{self, StepRecord},
         lock, schema,
     },
@@ -159,6 +161,10 @@ pub async fn run_pass(connection: &mut PgConnection, request: PassRequest<'_>) -
         )
         .await?;
     }
+    let paused = operate::paused(connection, request.deployment).await?;
+    if let (Some(pause), false) = (&paused, request.trigger == Trigger::Manual) {
+        return Ok(PassOutcome::Paused(pause.clone()));
+    }
     if let Err(holder) = lock::try_lock(connection).await? {
         return Ok(PassOutcome::Busy { holder });
     }
@@ -172,7 +178,7 @@ pub async fn run_pass(connection: &mut PgConnection, request: PassRequest<'_>) -
     let released = lock::release(connection).await;
     let report = report?;
     released?;
-    Ok(PassOutcome::Ran(report))
+    Ok(PassOutcome::Ran(RunReport { paused, ..report }))
 }
 
 async fn locked_pass(connection: &mut PgConnection, request: PassRequest<'_>, id: Uuid) -> Result<RunReport, DbError> {
@@ -184,7 +190,7 @@ async fn locked_pass(connection: &mut PgConnection, request: PassRequest<'_>, id
     } = request;
     let started_at = journal::run_started(connection, id, deployment, trigger.as_str()).await?;
     if request.confirm_clock {
-        journal::confirm_clock(connection).await?;
+        journal::confirm_clock(connection, None).await?;
     }
     let mut observation = catalog::observe(connection, specs, request.viewer()).await?;
     let mut planned: Vec<Plan> = plans(specs, &observation).collect();
@@ -194,6 +200,11 @@ async fn locked_pass(connection: &mut PgConnection, request: PassRequest<'_>, id
         let done = apply_plans(connection, request, id, first, &observation, &planned).await?;
         if done.iter().all(Vec::is_empty) {
             break;
+        }
+        for (observed, done) in observation.inboxes.iter().zip(&done) {
+            if is_used_up(observed, done) {
+                decisions::use_drops(connection, observed.found.inbox_id).await?;
+            }
         }
         observation = catalog::observe(connection, specs, request.viewer()).await?;
         planned = plans(specs, &observation).collect();
@@ -231,7 +242,23 @@ async fn locked_pass(connection: &mut PgConnection, request: PassRequest<'_>, id
         finished_at,
         outcome,
         inboxes,
+        paused: None,
     })
+}
+
+/// Whether all is done that a person had confirmed beyond the cap. While some of it has failed, the next run may go on.
+fn is_used_up(observed: &Observed, done: &[StepReport]) -> bool {
+    let confirmed = &observed.found.confirmed;
+    let of_confirmed = |report: &&StepReport| {
+        let days = match report.step.action {
+            Action::Detach => &confirmed.detach,
+            Action::Drop => &confirmed.drop,
+            _ => return false,
+        };
+        report.step.day.is_some_and(|day| days.contains(&day))
+    };
+    let mut steps = done.iter().filter(of_confirmed).peekable();
+    steps.peek().is_some() && steps.all(|report| report.outcome == StepOutcome::Done)
 }
 
 /// Asked of every inbox, also of those that this run leaves alone: a run for another deployment, or on a copy, must not

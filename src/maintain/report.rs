@@ -3,6 +3,7 @@
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
+use super::operate::Pause;
 use crate::{
     postgres::{ErrorKind, lock::LockHolder},
     pure::{Plan, Step, TableName},
@@ -48,6 +49,8 @@ pub enum PassOutcome {
     },
     /// The server is a standby; nothing is written there.
     Standby,
+    /// The schedule is paused, and it was the schedule that set this pass off.
+    Paused(Pause),
 }
 
 /// How a run ended.
@@ -86,6 +89,9 @@ pub struct RunReport {
     pub outcome: RunOutcome,
     /// What it did to each inbox.
     pub inboxes: Vec<InboxReport>,
+    /// The pause of the schedule, which a run that a person sets off does not heed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub paused: Option<Pause>,
 }
 
 impl RunReport {

@@ -194,12 +194,16 @@ pub(crate) async fn trust_clock(connection: &mut PgConnection, now: DateTime<Utc
     Ok(())
 }
 
-pub(crate) async fn confirm_clock(connection: &mut PgConnection) -> Result<(), DbError> {
-    sqlx::query(include_str!("../../sql/journal/confirm_clock.sql"))
-        .execute(connection)
+/// Trusts the database's clock as it is now. Returns the highest trusted time after it and before.
+pub(crate) async fn confirm_clock(
+    connection: &mut PgConnection,
+    actor: Option<&str>,
+) -> Result<(DateTime<Utc>, Option<DateTime<Utc>>), DbError> {
+    sqlx::query_as(include_str!("../../sql/journal/confirm_clock.sql"))
+        .bind(actor)
+        .fetch_one(connection)
         .await
-        .doing(|| "confirm the clock".to_owned())?;
-    Ok(())
+        .doing(|| "confirm the clock".to_owned())
 }
 
 /// Says that a replica is alive, and what it is configured with.

@@ -2,10 +2,12 @@
 
 pub mod catalog;
 pub mod ddl;
+pub(crate) mod decisions;
 pub mod embedded;
 mod error;
 pub mod journal;
 pub mod lock;
+pub(crate) mod messages;
 pub mod schema;
 mod session;
 

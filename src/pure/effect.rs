@@ -44,6 +44,8 @@ impl Found {
                 relation.bounds = step.day.map(|day| Bounds::Range(Span::of(day)));
             }
             Action::Detach => {
+                // What was confirmed goes once.
+                step.day.map(|day| self.confirmed.detach.remove(&day));
                 relation.attachment = Attachment::Loose;
                 relation.bounds = None;
                 relation.marker = marker(Some(now));
@@ -83,6 +85,7 @@ impl Found {
                 }
             }
             Action::Drop => {
+                step.day.map(|day| self.confirmed.drop.remove(&day));
                 self.relations.remove(index);
             }
         }

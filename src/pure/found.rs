@@ -30,6 +30,8 @@ pub struct Found {
     pub held: BTreeMap<Day, DateTime<Utc>>,
     /// Days that have had a partition at some time, whatever became of it.
     pub made: BTreeSet<Day>,
+    /// What a person has confirmed that one run may remove beyond its cap.
+    pub confirmed: Removals,
     /// The retention that its claim functions were made with; none when there are no functions.
     pub claim_retention: Option<Retention>,
     /// Whether all of its functions are there and belong to the table's owner.
@@ -44,6 +46,29 @@ pub struct Found {
     pub replicas: Vec<ReplicaPolicy>,
     /// The evidence about the clock.
     pub clocks: Clocks,
+}
+
+/// Days whose partitions are to go: out of the inbox, and for good.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Removals {
+    /// To be detached.
+    pub detach: BTreeSet<Day>,
+    /// To be dropped; they are detached already.
+    pub drop: BTreeSet<Day>,
+}
+
+impl Removals {
+    /// How many they are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.detach.len() + self.drop.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
 }
 
 /// What another replica is configured with.

@@ -18,8 +18,8 @@ mod sql_text;
 pub use bounds::{Bounds, Span};
 pub use day::{Day, DayError};
 pub use found::{
-    Attachment, Clocks, Found, FoundInbox, FoundRelation, Grant, Ownership, Parent, RelationKind, ReplicaIdentity,
-    ReplicaPolicy, STORAGE_PARAMETERS,
+    Attachment, Clocks, Found, FoundInbox, FoundRelation, Grant, Ownership, Parent, RelationKind, Removals,
+    ReplicaIdentity, ReplicaPolicy, STORAGE_PARAMETERS,
 };
 pub use ident::{Derived, Function, Ident, IdentError, MAX_IDENT_BYTES, MAX_TABLE_BYTES, TableName};
 pub use marker::Marker;

@@ -9,7 +9,11 @@ use super::{
 };
 use crate::{
     clock::Clock,
-    maintain::{PlannedInbox, plan_all},
+    maintain::{
+        PlannedInbox,
+        operate::{self, Pause},
+        plan_all,
+    },
     postgres::{
         DbError, catalog,
         catalog::{Observed, Replica, Server},
@@ -199,6 +203,7 @@ pub async fn read_status(
     catalog::add_sizes(connection, &mut observation).await?;
     let last_run = journal::last_run(connection, &config.deployment).await?;
     let replicas = catalog::replicas(connection, &config.deployment).await?;
+    let paused = operate::paused(connection, &config.deployment).await?;
     let now = observation.server.now;
     let inboxes: Vec<_> = database
         .inboxes
@@ -208,7 +213,12 @@ pub async fn read_status(
         .map(|((spec, planned), observed)| inbox_status(spec, planned, observed, now))
         .collect();
     let standby = observation.server.in_recovery;
-    let checks = checks(last_run.as_ref(), &config.schedule, &observation.server);
+    let checks = checks(
+        last_run.as_ref(),
+        paused.as_ref(),
+        &config.schedule,
+        &observation.server,
+    );
     let worst = inboxes
         .iter()
         .map(|inbox| inbox.severity)
@@ -228,7 +238,7 @@ pub async fn read_status(
 }
 
 /// What the history of runs says, by the database's clock.
-fn checks(last_run: Option<&LastRun>, schedule: &Schedule, server: &Server) -> Vec<Check> {
+fn checks(last_run: Option<&LastRun>, paused: Option<&Pause>, schedule: &Schedule, server: &Server) -> Vec<Check> {
     let Server {
         now,
         in_recovery: standby,
@@ -248,13 +258,22 @@ fn checks(last_run: Option<&LastRun>, schedule: &Schedule, server: &Server) -> V
             remedy: "nothing to do".to_owned(),
         }];
     }
+    let mut checks = Vec::new();
+    if let Some(pause) = paused {
+        let since = pause.paused_at.to_rfc3339_opts(chrono::SecondsFormat::Secs, true);
+        let (by, reason) = (&pause.paused_by, &pause.reason);
+        checks.push(warn(
+            format!("the schedule is paused since {since} by {by}: {reason}"),
+            "run `inboxd resume`; until then nothing is created or removed unless a person runs it",
+        ));
+    }
     let Some(run) = last_run else {
-        return vec![warn(
+        checks.push(warn(
             "no run is on record".to_owned(),
             "start `inboxd serve`, or run `inboxd run`",
-        )];
+        ));
+        return checks;
     };
-    let mut checks = Vec::new();
     if read_only {
         checks.push(warn(
             "transactions are read only by default: no run can write".to_owned(),
@@ -265,7 +284,8 @@ fn checks(last_run: Option<&LastRun>, schedule: &Schedule, server: &Server) -> V
         .next(run.started_at, 1)
         .first()
         .map(|due| *due + RUN_MAY_BE_LATE_BY);
-    if due.is_some_and(|due| due < now) {
+    // Why none begins while the schedule is paused was said above.
+    if paused.is_none() && due.is_some_and(|due| due < now) {
         checks.push(warn(
             format!("no run has begun since {}", run.started_at.to_rfc3339()),
             "see whether `inboxd serve` is alive",

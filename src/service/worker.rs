@@ -9,6 +9,7 @@ use std::{
 };
 
 use chrono::{DateTime, Utc};
+use sqlx::PgConnection;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -18,8 +19,8 @@ use super::{
 };
 use crate::{
     clock::Clock,
-    maintain::{PassOutcome, PassRequest, Replica, RunOutcome, Trigger, plan_all, run_pass},
-    postgres::{self, DbError, ErrorKind, schema},
+    maintain::{PassOutcome, PassRequest, Replica, RunOutcome, Trigger, operate::Pause, plan_all, run_pass},
+    postgres::{self, DbError, ErrorKind},
     pure::{Plan, Severity},
 };
 
@@ -46,6 +47,8 @@ struct WorkerState {
     not_ready: Vec<String>,
     /// Whether the server was a standby.
     standby: bool,
+    /// Whether the schedule was paused.
+    paused: bool,
     /// Panics since the start.
     panics: u64,
 }
@@ -58,6 +61,10 @@ impl Shared {
     fn update(&self, change: impl FnOnce(&mut WorkerState)) {
         // A panic cannot leave the state half-written: each change is a few assignments.
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn was_paused(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).paused
     }
 
     /// Why a database's inboxes are not known to be kept; empty when they are.
@@ -182,12 +189,21 @@ impl Worker {
         match passed {
             Ok(Ok(passed)) => {
                 let whole = passed.whole;
+                let was_paused = self.shared.was_paused();
+                let paused = match &passed.paused {
+                    Some(pause) => {
+                        self.tell_of_a_pause(pause.as_ref(), was_paused);
+                        pause.is_some()
+                    }
+                    None => was_paused,
+                };
                 self.shared.update(|state| {
                     *state = WorkerState {
                         last_pass_at: Some(now),
                         error: None,
                         not_ready: passed.not_ready,
                         standby: passed.standby,
+                        paused,
                         panics: state.panics,
                     };
                 });
@@ -214,6 +230,29 @@ impl Worker {
     }
 }
 
+impl Worker {
+    /// A line when the schedule is paused, and one when it goes on; none in between.
+    fn tell_of_a_pause(&self, pause: Option<&Pause>, was_paused: bool) {
+        let database = &self.database.name;
+        match pause {
+            Some(Pause {
+                paused_at,
+                paused_by,
+                reason,
+                ..
+            }) if !was_paused => tracing::warn!(
+                database,
+                %paused_at,
+                paused_by,
+                reason,
+                "the schedule is paused; nothing is created or removed until `inboxd resume`"
+            ),
+            None if was_paused => tracing::info!(database, "the schedule is no longer paused"),
+            _ => {}
+        }
+    }
+}
+
 fn retry_pause(failures: u32) -> Duration {
     let doubled = FIRST_RETRY_PAUSE.saturating_mul(1 << (failures - 1).min(10));
     doubled
@@ -225,6 +264,8 @@ struct Passed {
     whole: bool,
     not_ready: Vec<String>,
     standby: bool,
+    /// The pause of the schedule, if there is one; none at all where that was not asked.
+    paused: Option<Option<Pause>>,
 }
 
 /// One pass on a connection of its own: after a failover or an outage there is none to mend.
@@ -247,6 +288,7 @@ async fn pass(
                 whole: true,
                 not_ready: vec!["the service is shutting down".to_owned()],
                 standby: false,
+                paused: None,
             });
         }
     };
@@ -276,22 +318,27 @@ async fn pass(
                 whole: report.outcome == RunOutcome::Done,
                 not_ready: not_ready(plans),
                 standby: false,
+                paused: Some(None),
             }
         }
         PassOutcome::Busy { holder } => {
             let pid = holder.as_ref().map(|holder| holder.pid);
             tracing::info!(database = database.name, pid, "another replica is running the pass");
-            schema::check(&mut connection).await?;
-            let (_, planned) = plan_all(&mut connection, &database.inboxes, &config.deployment, clock).await?;
-            let plans = planned.iter().map(|planned| (planned.inbox.as_str(), &planned.plan));
-            let not_ready = not_ready(plans);
+            let not_ready = look(&mut connection, config, database, clock).await?;
             Passed {
                 // The other may still be at it, or fail: look again soon, not at the next tick.
                 whole: not_ready.is_empty(),
                 not_ready,
                 standby: false,
+                paused: Some(None),
             }
         }
+        PassOutcome::Paused(pause) => Passed {
+            whole: true,
+            not_ready: look(&mut connection, config, database, clock).await?,
+            standby: false,
+            paused: Some(Some(pause)),
+        },
         PassOutcome::Standby => {
             tracing::info!(
                 database = database.name,
@@ -301,12 +348,25 @@ async fn pass(
                 whole: true,
                 not_ready: Vec::new(),
                 standby: true,
+                paused: None,
             }
         }
     };
     // The pass is over; whether the goodbye arrives does not matter.
     let _ = sqlx::Connection::close(connection).await;
     Ok(passed)
+}
+
+/// The same without a pass of our own.
+async fn look(
+    connection: &mut PgConnection,
+    config: &Config,
+    database: &Database,
+    clock: &Clock,
+) -> Result<Vec<String>, DbError> {
+    let (_, planned) = plan_all(connection, &database.inboxes, &config.deployment, clock).await?;
+    let plans = planned.iter().map(|planned| (planned.inbox.as_str(), &planned.plan));
+    Ok(not_ready(plans))
 }
 
 /// What makes the service not ready: what fails or soon will, and days that do not exist after a pass.

@@ -15,8 +15,30 @@ use crate::support::server;
 /// The advisory lock of a run: the bytes of "inboxd" and a version.
 const RUN_LOCK: i64 = 0x696e_626f_7864_0001;
 
-const COMMANDS: [&str; 8] = [
-    "serve", "init", "plan", "run", "simulate", "takeover", "status", "check",
+/// Each with what it needs to get as far as the configuration.
+const COMMANDS: [&[&str]; 15] = [
+    &["serve"],
+    &["init"],
+    &["plan"],
+    &["run"],
+    &["simulate"],
+    &["takeover"],
+    &["status"],
+    &["hold", "--list"],
+    &["restore", "x", "2026-12-01", "--yes"],
+    &["confirm", "clock", "--yes"],
+    &["pause", "--reason", "x"],
+    &["resume"],
+    &[
+        "forget",
+        "x",
+        "0199a0c5-53c4-7d2c-9f3e-6f2f6c1b8a10",
+        "--reason",
+        "x",
+        "--yes",
+    ],
+    &["message", "x", "0199a0c5-53c4-7d2c-9f3e-6f2f6c1b8a10"],
+    &["check"],
 ];
 
 /// The keys of an object, sorted.
@@ -201,8 +223,8 @@ async fn a_run_beside_another_exits_with_4_and_names_it() {
 #[test]
 fn without_a_database_every_command_says_so_in_one_sentence() {
     for command in COMMANDS {
-        let answer = Answer::of(&mut inboxd(&[command]));
-        if command == "check" {
+        let answer = Answer::of(&mut inboxd(command));
+        if command == ["check"] {
             answer.must(2, &["fail: no database is configured", "DATABASE_URL"]);
         } else {
             answer.must_fail(&["no database is configured", "DATABASE_URL", "serve --embedded"]);
@@ -288,8 +310,8 @@ fn a_configuration_that_is_refused_is_told_line_by_line() {
     );
     let file = file.to_str().unwrap();
     for command in COMMANDS {
-        let answer = ask("postgres://h/d", &["--config", file, command]);
-        let (code, told) = if command == "check" {
+        let answer = ask("postgres://h/d", &[&["--config", file], command].concat());
+        let (code, told) = if command == ["check"] {
             (2, &answer.out)
         } else {
             (1, &answer.err)
@@ -326,7 +348,7 @@ fn the_help_says_what_each_command_does_and_what_exit_codes_mean() {
             "1 it could not be done",
             "2 wrong arguments",
             "3 (`run`)",
-            "4 (`run`)",
+            "4 (`run`, `restore`)",
         ],
     );
     for (command, parts) in [
@@ -337,6 +359,13 @@ fn the_help_says_what_each_command_does_and_what_exit_codes_mean() {
         ("simulate", ["forward", "--days", "--outage"]),
         ("takeover", ["another deployment", "copy", "audit"]),
         ("status", ["inboxes", "partitions", "last run"]),
+        ("hold", ["on hold", "--release", "--list"]),
+        ("restore", ["detached partition", "on hold", "--yes"]),
+        ("confirm", ["not done unasked", "clock", "drops"]),
+        ("pause", ["every replica", "runway falls", "--reason"]),
+        ("resume", ["Let", "schedule", "go on"]),
+        ("forget", ["next delivery", "--consumer", "--yes"]),
+        ("message", ["whether and when", "which partition", "--consumer"]),
         ("check", ["exits 0", "1 on a warning", "2 when"]),
     ] {
         assert!(help.out.contains(&format!("  {command} ")), "{help:?}");

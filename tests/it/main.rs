@@ -21,6 +21,8 @@ mod life;
 #[cfg(test)]
 mod midnight;
 #[cfg(test)]
+mod operate;
+#[cfg(test)]
 mod other_languages;
 #[cfg(test)]
 mod pass;

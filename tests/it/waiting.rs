@@ -20,14 +20,14 @@ use crate::support::{
 };
 
 /// Who blocked a claim, by application name; sampled every 5 ms.
-struct Sampler {
+pub(crate) struct Sampler {
     stop: Arc<AtomicBool>,
     samples: Arc<AtomicU64>,
     task: JoinHandle<Vec<String>>,
 }
 
 impl Sampler {
-    async fn start(database: &TestDatabase) -> Self {
+    pub(crate) async fn start(database: &TestDatabase) -> Self {
         let mut connection = database
             .options
             .clone()
@@ -60,14 +60,14 @@ impl Sampler {
         Self { stop, samples, task }
     }
 
-    async fn stop(self) -> (u64, Vec<String>) {
+    pub(crate) async fn stop(self) -> (u64, Vec<String>) {
         self.stop.store(true, Ordering::SeqCst);
         let seen = self.task.await.unwrap();
         (self.samples.load(Ordering::SeqCst), seen)
     }
 }
 
-async fn consumer(database: &TestDatabase) -> PgConnection {
+pub(crate) async fn consumer(database: &TestDatabase) -> PgConnection {
     database
         .options
         .clone()
@@ -78,7 +78,7 @@ async fn consumer(database: &TestDatabase) -> PgConnection {
 }
 
 /// Claims without a pause until it is stopped; the number of claims.
-fn steady_claims(
+pub(crate) fn steady_claims(
     server: &Arc<ClockServer>,
     database: &TestDatabase,
     table: &'static str,

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use chrono::{DateTime, TimeDelta, Utc};
 use clap::{Args, Parser, Subcommand, builder::FalseyValueParser};
 use inboxd::{Day, Span, parse_duration};
+use uuid::Uuid;
 
 /// Keeps PostgreSQL transactional inboxes alive: makes daily partitions ahead of time and drops the expired ones whole.
 #[derive(Debug, Parser)]
@@ -16,7 +17,8 @@ use inboxd::{Day, Span, parse_duration};
         inboxd plan     see what a run would do\n  \
         inboxd serve    keep it alive\n\n\
         Exit codes: 0 all is well; 1 it could not be done (`check`: a warning); 2 wrong arguments (`check`: claims fail or \
-        soon will, or it cannot be told); 3 (`run`) some steps failed; 4 (`run`) another run is going."
+        soon will, or it cannot be told) or not agreed to (`--yes` is missing); 3 (`run`) some steps failed; 4 (`run`, `restore`) \
+        another run is going."
 )]
 pub(crate) struct Arguments {
     /// The configuration file (TOML). Without one, defaults and the environment hold.
@@ -52,6 +54,25 @@ pub(crate) enum Command {
     ///
     /// Until then a copy creates partitions and removes none. It is put on the audit.
     Takeover,
+    /// Put a day on hold, so that its partition stays whatever has expired; release it; or list what is on hold.
+    Hold(Hold),
+    /// Attach a day's detached partition again, as long as its table is there, and put the day on hold.
+    ///
+    /// No claim waits for it, and the next run does not take it out again: release the hold when it may.
+    Restore(Restore),
+    /// Confirm what is not done unasked: to trust a clock that has leapt, or to remove more at once than the cap allows.
+    #[command(subcommand)]
+    Confirm(Confirm),
+    /// Pause the schedule of this deployment, for every replica and over restarts. `inboxd run` still does its work.
+    ///
+    /// Nothing is created meanwhile either: the runway falls, and its alarms go on.
+    Pause(Pause),
+    /// Let the schedule go on.
+    Resume,
+    /// Take one message out of the journal, so that its next delivery is processed again.
+    Forget(Forget),
+    /// Tell whether and when a message was processed, and in which partition. Changes nothing.
+    Message(Message),
     /// Check for probes: exits 0 when all is well, 1 on a warning, 2 when claims fail or soon will.
     Check,
 }
@@ -78,6 +99,104 @@ pub(crate) struct Run {
     /// Say that the database's clock is right although it has leapt: removal goes on after an outage of many days.
     #[arg(long)]
     pub(crate) confirm_clock: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Hold {
+    /// The inbox, by the name that `inboxd status` shows.
+    #[arg(required_unless_present = "list")]
+    pub(crate) inbox: Option<String>,
+
+    /// The day, in UTC.
+    #[arg(value_name = "YYYY-MM-DD", required_unless_present = "list")]
+    pub(crate) day: Option<Day>,
+
+    /// Why. It is put on the audit and shown with the hold.
+    #[arg(long, value_name = "TEXT", required_unless_present_any = ["list", "release"])]
+    pub(crate) reason: Option<String>,
+
+    /// Release the day: the next run does with it what is due.
+    #[arg(long, conflicts_with = "reason")]
+    pub(crate) release: bool,
+
+    /// List the days on hold, of all inboxes or of the one that is named.
+    #[arg(long, conflicts_with_all = ["day", "reason", "release"])]
+    pub(crate) list: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Restore {
+    /// The inbox, by the name that `inboxd status` shows.
+    pub(crate) inbox: String,
+
+    /// The day, in UTC.
+    #[arg(value_name = "YYYY-MM-DD")]
+    pub(crate) day: Day,
+
+    /// Why. It is put on the audit and shown with the hold.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) consent: Consent,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Confirm {
+    /// Say that the database's clock is right although it has leapt: removal goes on.
+    Clock {
+        #[command(flatten)]
+        consent: Consent,
+    },
+    /// Let the next run remove all that is due now in an inbox, once, however much it is.
+    Drops {
+        /// The inbox, by the name that `inboxd status` shows; may be left out where there is one only.
+        inbox: Option<String>,
+
+        #[command(flatten)]
+        consent: Consent,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Pause {
+    /// Why. It is put on the audit and shown until the schedule goes on.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Forget {
+    #[command(flatten)]
+    pub(crate) which: Message,
+
+    /// Why. It is put on the audit.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: String,
+
+    #[command(flatten)]
+    pub(crate) consent: Consent,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Message {
+    /// The inbox, by the name that `inboxd status` shows.
+    pub(crate) inbox: String,
+
+    /// The message's id.
+    #[arg(value_name = "UUID")]
+    pub(crate) id: Uuid,
+
+    /// The consumer, in an inbox with `consumers = "many"`.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) consumer: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Consent {
+    /// Do not ask back. Needed where no terminal is there to answer.
+    #[arg(long)]
+    pub(crate) yes: bool,
 }
 
 #[derive(Debug, Args)]

@@ -22,13 +22,14 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     args::{Arguments, Command, Run, Serve, Simulate},
     embedded::Private,
+    operate::{self, Operating},
     text,
 };
 
 /// `run`: some steps failed.
 const PARTIAL: u8 = 3;
-/// `run`: another run is going.
-const BUSY: u8 = 4;
+/// `run`, `restore`: another run is going.
+pub(crate) const BUSY: u8 = 4;
 
 pub(crate) async fn execute(arguments: Arguments) -> Result<ExitCode> {
     let Arguments { config, json, command } = arguments;
@@ -49,6 +50,10 @@ pub(crate) async fn execute(arguments: Arguments) -> Result<ExitCode> {
         Command::Takeover => take_over(&config, json).await,
         Command::Status => show_status(&config, &clock, json).await,
         Command::Check => check(&config, &clock, json).await,
+        other => {
+            let operating = Operating::new(&config, &clock, json)?;
+            operate::execute(operating, other).await
+        }
     }
 }
 
@@ -79,7 +84,7 @@ fn log(log: &Log, is_service: bool) {
     }
 }
 
-fn print<T: serde::Serialize>(json: bool, value: &T, text: impl FnOnce(&T) -> String) -> Result<()> {
+pub(crate) fn print<T: serde::Serialize>(json: bool, value: &T, text: impl FnOnce(&T) -> String) -> Result<()> {
     let text = if json {
         serde_json::to_string_pretty(value).context("write JSON")?
     } else {
@@ -191,7 +196,7 @@ impl<T> Answers<T> {
     }
 
     /// 1 when a database failed, whatever became of the others.
-    fn exit_code(&self) -> ExitCode {
+    pub(crate) fn exit_code(&self) -> ExitCode {
         let failed = self
             .databases
             .iter()
@@ -201,12 +206,18 @@ impl<T> Answers<T> {
 }
 
 /// Asks each database in turn. One that fails says so on standard error, and the others go on.
-async fn each<T>(config: &Config, ask: impl AsyncFn(&Database, &mut PgConnection) -> Result<T, DbError>) -> Answers<T> {
+pub(crate) async fn each<T, E>(
+    config: &Config,
+    ask: impl AsyncFn(&Database, &mut PgConnection) -> Result<T, E>,
+) -> Answers<T>
+where
+    E: Into<anyhow::Error>,
+{
     let mut databases = Vec::new();
     for database in &config.databases {
         let asking = async {
             let mut connection = postgres::connect(database.connect_options()?, "inboxd", config.timeouts).await?;
-            anyhow::Ok(ask(database, &mut connection).await?)
+            ask(database, &mut connection).await.map_err(Into::into)
         };
         let result = match asking.await {
             Ok(done) => Answered::Done(done),
@@ -239,7 +250,7 @@ async fn initialize(config: &Config, clock: &Clock, json: bool) -> Result<ExitCo
 async fn show_plan(config: &Config, clock: &Clock, json: bool) -> Result<ExitCode> {
     let answers = each(config, async |database, connection| {
         let (_, inboxes) = plan_all(connection, &database.inboxes, &config.deployment, clock).await?;
-        Ok(Inboxes { inboxes })
+        Ok::<_, DbError>(Inboxes { inboxes })
     })
     .await;
     print(json, &answers, text::plan)?;
@@ -265,7 +276,7 @@ async fn show_simulation(config: &Config, options: Simulate, clock: &Clock, json
                 }
             })
             .collect();
-        Ok(Inboxes { inboxes })
+        Ok::<_, DbError>(Inboxes { inboxes })
     })
     .await;
     print(json, &answers, text::simulation)?;
@@ -281,7 +292,7 @@ pub(crate) struct Simulated {
 
 async fn take_over(config: &Config, json: bool) -> Result<ExitCode> {
     let answers = each(config, async |database, connection| {
-        Ok(Inboxes {
+        Ok::<_, DbError>(Inboxes {
             inboxes: takeover(connection, &database.inboxes, &config.deployment).await?,
         })
     })

@@ -3,6 +3,7 @@
 mod args;
 mod commands;
 mod embedded;
+mod operate;
 mod text;
 
 use std::process::ExitCode;

@@ -11,7 +11,7 @@ use crate::{
     claim::ClaimConstants,
     pure::{
         Attachment, Bounds, Clocks, Consumers, Day, Found, FoundInbox, FoundRelation, Grant, Ident, InboxSpec,
-        Ownership, Parent, RelationKind, ReplicaIdentity, Routing,
+        Ownership, Parent, RelationKind, Removals, ReplicaIdentity, Routing,
     },
 };
 
@@ -24,6 +24,7 @@ pub(super) fn unregistered(spec: &InboxSpec, clocks: Clocks) -> Observed {
         relations: Vec::new(),
         held: BTreeMap::new(),
         made: BTreeSet::new(),
+        confirmed: Removals::default(),
         claim_retention: None,
         has_functions: false,
         claim_drift: Vec::new(),
@@ -102,6 +103,7 @@ pub(super) fn read_inbox(
             .into_iter()
             .map(Day::from)
             .collect(),
+        confirmed: confirmed(row)?,
         claim_retention: claim.as_ref().and_then(|claim| claim.retention().ok()),
         has_functions: row.try_get("has_functions")?,
         claim_drift: claim.map(|claim| claim.drift_from(&wanted)).unwrap_or_default(),
@@ -126,6 +128,19 @@ pub(super) fn read_inbox(
 pub(super) fn days(row: &PgRow, column: &str) -> Result<BTreeMap<Day, DateTime<Utc>>, sqlx::Error> {
     let Json(days): Json<BTreeMap<NaiveDate, DateTime<Utc>>> = row.try_get(column)?;
     Ok(days.into_iter().map(|(day, since)| (Day::from(day), since)).collect())
+}
+
+fn confirmed(row: &PgRow) -> Result<Removals, sqlx::Error> {
+    let found: Option<Json<BTreeMap<String, BTreeSet<NaiveDate>>>> = row.try_get("confirmed")?;
+    let mut found = found.map(|Json(found)| found).unwrap_or_default();
+    let mut days = |what| {
+        let days = found.remove(what).unwrap_or_default();
+        days.into_iter().map(Day::from).collect()
+    };
+    Ok(Removals {
+        detach: days("detach"),
+        drop: days("drop"),
+    })
 }
 
 /// Whether the table is what the configuration and the record say.

@@ -16,6 +16,13 @@ use crate::{
 ///
 /// When it cannot be done within the session's timeouts it may be left *pending*, which [`finalize`] ends.
 pub(super) async fn detach(connection: &mut PgConnection, work: Work<'_>) -> Result<(), DbError> {
+    if catalog::is_on_hold(connection, work.inbox_id, work.day()?).await? {
+        let name = &work.step.relation;
+        return Err(DbError::noticed(
+            ErrorKind::WrongState,
+            format!("{name} stays: its day is on hold"),
+        ));
+    }
     // Before it leaves, so that a loose table can be told from a stranger's after any crash.
     mark(connection, work, None).await?;
     journal::detach_started(connection, work.inbox_id, work.day()?, work.step.oid).await?;

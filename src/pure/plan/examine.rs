@@ -266,7 +266,7 @@ impl Planner<'_> {
                 FindingCode::NotAttached,
                 Severity::Warn,
                 format!("the partition of {day} is inside the retention, but detached: its duplicates are not caught"),
-                "attach it again".to_owned(),
+                "attach it again with `inboxd restore`".to_owned(),
             );
         }
     }

@@ -18,7 +18,7 @@ pub use self::{
     finding::{Finding, FindingCode, Severity},
     step::{Action, Lock, Step},
 };
-use super::{Attachment, Day, Found, FoundInbox, FoundRelation, Ownership, Policy, Retention};
+use super::{Attachment, Day, Found, FoundInbox, FoundRelation, Ownership, Policy, Removals, Retention};
 
 /// How often one run plans and applies. A finalized detach shows only then what is to become of its table: the run looks
 /// once more, and after nothing else, for the caps are a run's.
@@ -37,6 +37,9 @@ pub struct Plan {
     pub retention: Retention,
     /// Seconds until the first claim would fail for want of a partition; none when the partitions never end.
     pub runway_seconds: Option<i64>,
+    /// All that is due to be removed, were there no cap; empty while something else blocks it.
+    #[serde(skip)]
+    pub due: Removals,
 }
 
 impl Plan {
@@ -65,7 +68,7 @@ impl Plan {
 ///    claim functions the longer. Oldest first, it is detached if *all* of these hold: it is a plain table; its bounds are
 ///    exactly one UTC day; that day lies before today; its name is that day's, in the inbox's schema; its marker does not
 ///    contradict; the day is not on hold; the clock is trusted; the server is the one that the inbox was made on; no
-///    default partition stands in the way; the run's cap is not used up.
+///    default partition stands in the way; the run's cap is not used up, or a person has confirmed this very day.
 /// 6. A detached partition of ours (by its marker, never by its name alone; a name that says otherwise is a
 ///    contradiction) that has expired, and whose time of detach is unknown, gets it recorded now, so that its grace
 ///    begins. One whose grace is over is dropped under the same conditions, with a cap of its own.
@@ -93,6 +96,7 @@ pub fn plan(now: DateTime<Utc>, policy: &Policy, found: &Found) -> Plan {
         coverage: Coverage::of(&found.relations),
         steps: Vec::new(),
         findings: Vec::new(),
+        due: Removals::default(),
     };
     let runway = planner.coverage.runway(now);
     if planner.may_manage() {
@@ -105,13 +109,16 @@ pub fn plan(now: DateTime<Utc>, policy: &Policy, found: &Found) -> Plan {
         planner.judge_runway(runway);
     }
     let retention = planner.retention();
-    let Planner { steps, findings, .. } = planner;
+    let Planner {
+        steps, findings, due, ..
+    } = planner;
     Plan {
         now,
         steps,
         findings,
         retention,
         runway_seconds: runway.map(|runway| runway.num_seconds()),
+        due,
     }
 }
 
@@ -141,6 +148,7 @@ struct Planner<'a> {
     coverage: Coverage,
     steps: Vec<Step>,
     findings: Vec<Finding>,
+    due: Removals,
 }
 
 impl Planner<'_> {

@@ -30,7 +30,7 @@ impl Planner<'_> {
                         FindingCode::BlockedByHold,
                         Severity::Info,
                         format!("expired, but {day} has been on hold for {held_for}"),
-                        "release the hold when the day is no longer needed".to_owned(),
+                        "release it with `inboxd hold … --release` when the day is no longer needed".to_owned(),
                     );
                 }
                 continue;
@@ -63,7 +63,8 @@ impl Planner<'_> {
             detach.clear();
         }
         let expired_by = format!("the whole day is older than the retention of {}", self.retention());
-        for relation in self.capped(detach, "detached") {
+        self.due.detach = days_of(&detach);
+        for relation in self.capped(detach, "detached", &self.found.confirmed.detach) {
             self.steps
                 .push(Step::on(self.found, relation, Action::Detach, expired_by.clone()));
         }
@@ -75,7 +76,8 @@ impl Planner<'_> {
         let grace = show_duration(self.policy.drop_grace);
         match &self.policy.on_expiry {
             OnExpiry::Drop => {
-                for relation in self.capped(drop, "dropped") {
+                self.due.drop = days_of(&drop);
+                for relation in self.capped(drop, "dropped", &self.found.confirmed.drop) {
                     let reason = format!("expired, and detached for longer than the grace of {grace}");
                     self.steps.push(Step::on(self.found, relation, Action::Drop, reason));
                 }
@@ -167,17 +169,45 @@ impl Planner<'_> {
         false
     }
 
-    fn capped<'f>(&mut self, mut candidates: Vec<&'f FoundRelation>, verb: &str) -> Vec<&'f FoundRelation> {
+    /// What one run may take: each day that was confirmed, and of the others, the oldest first, as many as the cap has left.
+    fn capped<'f>(
+        &mut self,
+        candidates: Vec<&'f FoundRelation>,
+        verb: &str,
+        confirmed: &BTreeSet<Day>,
+    ) -> Vec<&'f FoundRelation> {
         let cap = usize::try_from(self.policy.max_drops_per_run).unwrap_or(usize::MAX);
-        if candidates.len() > cap {
-            let waiting = candidates.len() - cap;
-            candidates.truncate(cap);
-            self.report(FindingCode::BlockedByCap, Severity::Warn,
+        let is_confirmed = |relation: &FoundRelation| relation.day().is_some_and(|day| confirmed.contains(&day));
+        let all = candidates.len();
+        let lifted = candidates.iter().filter(|relation| is_confirmed(relation)).count();
+        let mut left = cap.saturating_sub(lifted);
+        let taken: Vec<_> = candidates
+            .into_iter()
+            .filter(|relation| {
+                let is_taken = is_confirmed(relation) || left > 0;
+                if is_taken && !is_confirmed(relation) {
+                    left -= 1;
+                }
+                is_taken
+            })
+            .collect();
+        let waiting = all - taken.len();
+        if waiting > 0 {
+            self.report(
+                FindingCode::BlockedByCap,
+                Severity::Warn,
                 format!("{waiting} more partitions are due to be {verb}, beyond the {cap} of max_drops_per_run"),
-                "later runs take them; if that many were not meant to go, lengthen the retention or hold their days now".to_owned());
+                "later runs take them, or the next one alone after `inboxd confirm drops`; if that many were not meant to go, \
+                 lengthen the retention or hold their days now"
+                    .to_owned(),
+            );
         }
-        candidates
+        taken
     }
+}
+
+fn days_of(relations: &[&FoundRelation]) -> BTreeSet<Day> {
+    relations.iter().filter_map(|relation| relation.day()).collect()
 }
 
 /// Point 7: why the clock is not trusted, and what to do; none when it is.
@@ -201,7 +231,7 @@ pub(crate) fn distrust(now: DateTime<Utc>, policy: &Policy, clocks: Clocks) -> O
             show_duration(leap),
             show_duration(policy.max_clock_leap)
         );
-        let remedy = "if the clock is right (the service was down that long), run `inboxd run --confirm-clock` once";
+        let remedy = "if the clock is right (the service was down that long), run `inboxd confirm clock` (or `inboxd run --confirm-clock`) once";
         return Some((message, remedy));
     }
     None

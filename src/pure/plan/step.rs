@@ -127,7 +127,7 @@ impl Step {
         }
     }
 
-    pub(super) fn on(found: &Found, relation: &FoundRelation, action: Action, reason: String) -> Self {
+    pub(crate) fn on(found: &Found, relation: &FoundRelation, action: Action, reason: String) -> Self {
         let parent = |effect| Lock {
             mode: "SHARE UPDATE EXCLUSIVE",
             on: found.table.to_string(),

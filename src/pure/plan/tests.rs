@@ -1,6 +1,7 @@
 //! The planner's behaviour, sentence by sentence. Those of the list of cases begin with their number.
 
 mod arbitrary;
+mod confirmed;
 mod creation;
 mod findings;
 mod identity;

@@ -224,7 +224,7 @@ pub(super) fn any_world() -> impl Strategy<Value = World> {
     ];
     (
         (any_now(), any_policy(), vec(any_sketch(), 0..40)),
-        (vec(-70i64..5, 0..6), vec(-70i64..20, 0..30)),
+        (vec(-70i64..5, 0..6), vec(-70i64..20, 0..30), vec(-70i64..5, 0..20)),
         (
             ownership,
             clock.clone(),
@@ -233,7 +233,7 @@ pub(super) fn any_world() -> impl Strategy<Value = World> {
         ),
     )
         .prop_map(
-            |((now, policy, sketches), (held, made), (ownership, host, trusted, made_with))| {
+            |((now, policy, sketches), (held, made, confirmed), (ownership, host, trusted, made_with))| {
                 let today = Day::containing(now);
                 let mut found = empty(now);
                 let mut names = BTreeSet::new();
@@ -246,6 +246,14 @@ pub(super) fn any_world() -> impl Strategy<Value = World> {
                 }
                 found.held = held.into_iter().map(|by| (today.plus(by), now)).collect();
                 found.made = made.into_iter().map(|by| today.plus(by)).collect();
+                for (index, by) in confirmed.into_iter().enumerate() {
+                    let days = if index % 2 == 0 {
+                        &mut found.confirmed.detach
+                    } else {
+                        &mut found.confirmed.drop
+                    };
+                    days.insert(today.plus(by));
+                }
                 found.ownership = ownership;
                 found.clocks.host = now + host;
                 found.clocks.trusted = trusted.map(|by| now + by);

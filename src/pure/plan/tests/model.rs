@@ -9,8 +9,8 @@ use uuid::Uuid;
 
 use crate::pure::{
     Action, Ahead, Attachment, Bounds, Clocks, Consumers, Day, Finding, FindingCode, Found, FoundInbox, FoundRelation,
-    Ident, Marker, OnExpiry, Ownership, Parent, Plan, Policy, RelationKind, ReplicaIdentity, ReplicaPolicy, Retention,
-    Routing, STORAGE_PARAMETERS, Span, Step, plan,
+    Ident, Marker, OnExpiry, Ownership, Parent, Plan, Policy, RelationKind, Removals, ReplicaIdentity, ReplicaPolicy,
+    Retention, Routing, STORAGE_PARAMETERS, Span, Step, plan,
 };
 
 pub(in crate::pure) const INBOX: Uuid = Uuid::from_u128(7);
@@ -70,6 +70,7 @@ pub(in crate::pure) fn empty(now: DateTime<Utc>) -> Found {
         relations: Vec::new(),
         held: BTreeMap::new(),
         made: BTreeSet::new(),
+        confirmed: Removals::default(),
         claim_retention: Some(Retention::For(TimeDelta::hours(1))),
         has_functions: true,
         claim_drift: Vec::new(),

@@ -10,8 +10,8 @@ use super::{
     model::*,
 };
 use crate::pure::{
-    Action, Attachment, Bounds, Day, FindingCode, FoundRelation, Ownership, Plan, RelationKind, Routing, Severity,
-    Span, Step, plan,
+    Action, Attachment, Bounds, Day, FindingCode, FoundRelation, Ownership, Plan, RelationKind, Removals, Routing,
+    Severity, Span, Step, plan,
 };
 
 fn target<'w>(world: &'w World, step: &Step) -> &'w FoundRelation {
@@ -119,11 +119,42 @@ proptest! {
     }
 
     #[test]
-    fn at_most_the_cap_is_detached_and_at_most_the_cap_is_dropped(world in any_world()) {
+    fn at_most_the_cap_is_detached_and_at_most_the_cap_is_dropped_beside_what_was_confirmed(world in any_world()) {
         let world = world.in_order();
         let plan = plan(world.now, &world.policy, &world.found);
         let cap = world.policy.max_drops_per_run as usize;
-        prop_assert!(count(&plan, Action::Detach) <= cap && count(&plan, Action::Drop) <= cap);
+        let confirmed = &world.found.confirmed;
+        for (action, confirmed) in [(Action::Detach, &confirmed.detach), (Action::Drop, &confirmed.drop)] {
+            let days: Vec<_> = plan.steps.iter().filter(|step| step.action == action).filter_map(|step| step.day).collect();
+            let others = days.iter().filter(|day| !confirmed.contains(day)).count();
+            let lifted = days.len() - others;
+            prop_assert!(days.len() <= cap.max(lifted) && others <= cap.saturating_sub(lifted), "{:?}", shown(&plan));
+        }
+    }
+
+    #[test]
+    fn a_confirmation_adds_confirmed_removals_and_changes_nothing_else(world in any_world()) {
+        let mut without = world.clone();
+        without.found.confirmed = Removals::default();
+        let (with, without) = (
+            plan(world.now, &world.policy, &world.found),
+            plan(world.now, &world.policy, &without.found),
+        );
+        prop_assert_eq!(&with.due, &without.due);
+        let confirmed = &world.found.confirmed;
+        for step in with.steps.iter().filter(|step| !without.steps.contains(step)) {
+            let days = if step.action == Action::Detach { &confirmed.detach } else { &confirmed.drop };
+            prop_assert!(is_removal(step) && days.contains(&step.day.unwrap()), "{step:?}");
+        }
+        // A day that is confirmed and due goes now, whatever the cap.
+        for (action, due, confirmed) in [
+            (Action::Detach, &with.due.detach, &confirmed.detach),
+            (Action::Drop, &with.due.drop, &confirmed.drop),
+        ] {
+            for day in due.intersection(confirmed) {
+                prop_assert!(with.steps.iter().any(|step| step.action == action && step.day == Some(*day)), "{day}");
+            }
+        }
     }
 
     #[test]

@@ -1,0 +1,210 @@
+//! A day is put on hold: it neither leaves the inbox nor is dropped, until it is released.
+
+use chrono::{DateTime, Utc};
+use serde_json::json;
+use sqlx::{Acquire, PgConnection};
+
+use super::{OperateError, OperateErrorKind, Operator, Seen, checked, look, writable};
+use crate::{
+    postgres::{
+        DbError,
+        decisions::{self, AuditRecord},
+        schema,
+    },
+    pure::{Ahead, Attachment, Day, FoundRelation, InboxSpec, plan},
+};
+
+/// A day on hold.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Held {
+    /// The inbox's name.
+    pub inbox: String,
+    /// The day.
+    pub day: Day,
+    /// Since when, by the database's clock.
+    pub held_at: DateTime<Utc>,
+    /// Who put it on hold.
+    pub held_by: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// What a hold came to.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct HeldNow {
+    /// The hold that stands. One that stood before keeps its time and reason.
+    #[serde(flatten)]
+    pub hold: Held,
+    /// Whether it was made by this.
+    pub is_new: bool,
+    /// The day's table; none while it has none.
+    pub partition: Option<String>,
+}
+
+/// What a release came to.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Released {
+    /// The inbox's name.
+    pub inbox: String,
+    /// The day.
+    pub day: Day,
+    /// The hold that stood; none when there was none, which is no error.
+    pub hold: Option<Held>,
+}
+
+/// Puts a day on hold. Doing it again is harmless, and changes nothing.
+///
+/// A day that has no partition may be held if the inbox is to have one: from the retention's horizon to the last day ahead.
+///
+/// # Errors
+/// `NoSuchDay` for any other day, `Dropped` when its partition is gone, `Invalid` without a reason; and as every act.
+pub async fn hold(
+    connection: &mut PgConnection,
+    operator: Operator<'_>,
+    spec: &InboxSpec,
+    day: Day,
+    reason: &str,
+) -> Result<HeldNow, OperateError> {
+    let reason = checked("the reason", reason)?;
+    writable(connection).await?;
+    let seen = look(connection, operator, spec).await?;
+    let partition = partition_of(&seen, day).map(|relation| relation.name.to_string());
+    if partition.is_none() {
+        may_be_held(connection, &seen, spec, day).await?;
+    }
+    let actor = operator.actor.as_str();
+    let failed = |error| DbError::new("put the day on hold", error);
+    let mut transaction = connection.begin().await.map_err(failed)?;
+    let (standing, is_new) = decisions::hold_day(&mut transaction, seen.id, day, actor, reason).await?;
+    if is_new {
+        let record = AuditRecord {
+            actor,
+            action: "hold",
+            inbox_id: Some(seen.id),
+            reason: Some(reason),
+            detail: &json!({ "day": day }),
+        };
+        decisions::audit(&mut transaction, record).await?;
+    }
+    transaction.commit().await.map_err(failed)?;
+    Ok(HeldNow {
+        hold: Held::of(&spec.name, day, standing),
+        is_new,
+        partition,
+    })
+}
+
+/// Releases a day; the next run does with it what is due. A day that is not on hold is no error.
+///
+/// # Errors
+/// As every act.
+pub async fn release(
+    connection: &mut PgConnection,
+    operator: Operator<'_>,
+    spec: &InboxSpec,
+    day: Day,
+) -> Result<Released, OperateError> {
+    writable(connection).await?;
+    let seen = look(connection, operator, spec).await?;
+    let failed = |error| DbError::new("release the day", error);
+    let mut transaction = connection.begin().await.map_err(failed)?;
+    let stood = decisions::release_day(&mut transaction, seen.id, day).await?;
+    if let Some(stood) = &stood {
+        let record = AuditRecord {
+            actor: operator.actor.as_str(),
+            action: "release_hold",
+            inbox_id: Some(seen.id),
+            reason: None,
+            detail: &json!({ "day": day, "held_at": stood.at, "held_by": stood.by, "held_because": stood.reason }),
+        };
+        decisions::audit(&mut transaction, record).await?;
+    }
+    transaction.commit().await.map_err(failed)?;
+    Ok(Released {
+        inbox: spec.name.clone(),
+        day,
+        hold: stood.map(|stood| Held::of(&spec.name, day, stood)),
+    })
+}
+
+/// The days on hold of these inboxes, by inbox and day. Reads only, on a standby too.
+///
+/// # Errors
+/// When the database fails, or its control schema is missing or of another version.
+pub async fn holds(
+    connection: &mut PgConnection,
+    deployment: &str,
+    specs: &[InboxSpec],
+) -> Result<Vec<Held>, OperateError> {
+    schema::check(connection).await?;
+    let rows = decisions::holds(connection, deployment).await?;
+    let held = rows
+        .into_iter()
+        .filter_map(|(schema, table, day, held_at, held_by, reason)| {
+            let spec = specs
+                .iter()
+                .find(|spec| (spec.table.schema().as_str(), spec.table.table().as_str()) == (&*schema, &*table))?;
+            Some(Held {
+                inbox: spec.name.clone(),
+                day: day.into(),
+                held_at,
+                held_by,
+                reason,
+            })
+        });
+    Ok(held.collect())
+}
+
+impl Held {
+    pub(super) fn of(inbox: &str, day: Day, decision: decisions::Decision) -> Self {
+        Self {
+            inbox: inbox.to_owned(),
+            day,
+            held_at: decision.at,
+            held_by: decision.by,
+            reason: decision.reason,
+        }
+    }
+}
+
+/// The table that holds a day: a partition, or what was one and is marked as this inbox's.
+fn partition_of(seen: &Seen, day: Day) -> Option<&FoundRelation> {
+    let found = &seen.observed.found;
+    found.relations.iter().find(|relation| {
+        let is_marked = relation
+            .marker
+            .as_ref()
+            .is_some_and(|marker| marker.inbox == found.inbox_id);
+        relation.day() == Some(day) && (relation.attachment != Attachment::Loose || is_marked)
+    })
+}
+
+/// Makes sure that a day without a partition is one that the inbox is to have.
+async fn may_be_held(
+    connection: &mut PgConnection,
+    seen: &Seen,
+    spec: &InboxSpec,
+    day: Day,
+) -> Result<(), OperateError> {
+    let found = &seen.observed.found;
+    let now = seen.server.now;
+    let ahead = found.replicas.iter().map(|replica| replica.ahead);
+    let ahead = ahead.fold(spec.policy.ahead, Ahead::max).days();
+    let retention = plan(now, &spec.policy, found).retention;
+    let first = retention.horizon(now).map_or(Day::FIRST, Day::containing);
+    let last = Day::containing(now).plus(ahead);
+    let dropped = decisions::partition_record(connection, seen.id, day)
+        .await?
+        .and_then(|(_, dropped)| dropped);
+    if let Some(at) = dropped {
+        return Err(super::restore::was_dropped(spec, day, at));
+    }
+    if (first..=last).contains(&day) {
+        return Ok(());
+    }
+    Err(OperateError::new(
+        OperateErrorKind::NoSuchDay,
+        format!("inbox {} has no partition of {day}, and will not have one", spec.name),
+        format!("its days are {first} to {last}, and those that `inboxd status` shows"),
+    ))
+}
