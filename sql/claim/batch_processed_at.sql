@@ -120,10 +120,11 @@ begin
       on conflict do nothing
       returning message_id, tableoid
     )
-    select array_agg(claimed.message_id), array_agg(distinct claimed.tableoid)
+    -- No distinct here: for it a server since 16 sorts the rows, and takes their order away where the sort spills.
+    select array_agg(claimed.message_id), array_agg(claimed.tableoid)
     into taken, holders
     from claimed;
-    foreach holder in array coalesce(holders, '{}') loop
+    for holder in select distinct held.leaf from unnest(holders) as held (leaf) loop
       {{key_check}}
     end loop;
     if cardinality(taken) = items then

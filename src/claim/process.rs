@@ -91,8 +91,8 @@ impl Inbox {
             }
         };
         let committed = commit(tx, &receipt).await;
-        unit.end(matches!(committed, Ok(Commit::Done)));
-        Ok(match self.fate(pool, message, &receipt, committed?).await? {
+        let committed = unit.end_committed(committed)?;
+        Ok(match self.fate(pool, message, &receipt, committed).await? {
             Fate::Committed => Outcome::Done(value),
             Fate::Unknown => Outcome::Unknown,
         })

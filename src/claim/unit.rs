@@ -74,9 +74,30 @@ impl<'i> Unit<'i> {
     /// said so. Otherwise it is closed.
     pub(super) fn end(mut self, clean: bool) {
         self.ended = true;
-        if clean {
+        if clean && !self.is_in_transaction() {
             drop(self.connection.take());
         }
+    }
+
+    /// Ends the unit as [`commit`] came out.
+    ///
+    /// # Errors
+    /// When nothing was committed: then also, when the driver took a savepoint for the transaction.
+    pub(super) fn end_committed(self, committed: Result<Commit, ProcessError>) -> Result<Commit, ProcessError> {
+        let committed = match committed {
+            Ok(Commit::Done) if self.is_in_transaction() => Err(ProcessError::SavepointLeft),
+            committed => committed,
+        };
+        self.end(matches!(committed, Ok(Commit::Done)));
+        committed
+    }
+
+    /// Whether the driver counts a transaction yet. It ends the innermost one that it knows of: where a handler has begun one
+    /// inside and leaked it, COMMIT and ROLLBACK were a RELEASE and a ROLLBACK TO, and the claim is still open.
+    fn is_in_transaction(&self) -> bool {
+        self.connection
+            .as_ref()
+            .is_some_and(|connection| connection.is_in_transaction())
     }
 }
 
@@ -120,12 +141,14 @@ pub(super) async fn commit(mut tx: Transaction<'_, Postgres>, receipt: &Receipt)
     }
 }
 
-/// Whether the server answered with an error after which the session goes on.
+/// Whether the server answered with an error after which the session goes on. A pooler's word that the server is gone is
+/// none, however severe it calls that.
 fn is_plain_error(error: &sqlx::Error) -> bool {
-    error
-        .as_database_error()
-        .and_then(|error| error.try_downcast_ref::<PgDatabaseError>())
-        .is_some_and(|error| error.severity() == PgSeverity::Error)
+    ClaimErrorKind::of(error) != ClaimErrorKind::Connection
+        && error
+            .as_database_error()
+            .and_then(|error| error.try_downcast_ref::<PgDatabaseError>())
+            .is_some_and(|error| error.severity() == PgSeverity::Error)
 }
 
 /// Rolls back on a connection that is idle. False when it is not, or when the server does not say so in time; the connection

@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::{TABLES, both_routings, new_id};
 use crate::support::{
     claims::{Claim, batch, pid_of, rows_of, wait_until_blocked},
-    inbox::{claim, sql, sqlstate},
+    inbox::{Deployment, claim, spec, sql, sqlstate, v7_spec},
 };
 
 #[tokio::test]
@@ -253,5 +253,24 @@ async fn a_batch_goes_on_as_soon_as_the_twin_it_waits_for_has_ended() {
             Claim::of(table, ids[0].unwrap()).outcome(&mut connection).await,
             "duplicate"
         );
+    }
+}
+
+/// The answer of the insert is told apart by its order.
+#[tokio::test]
+async fn a_large_batch_with_a_duplicate_is_told_rightly_where_the_server_has_little_memory_to_sort() {
+    let mut specs = vec![spec("public.by_time"), v7_spec("public.by_id")];
+    specs.iter_mut().for_each(|spec| spec.claim.max_batch = 5_000);
+    let deployment = Deployment::running(specs).await;
+    let mut connection = deployment.database.connect().await;
+    sql(&mut connection, "set work_mem = '64kB'").await;
+    for table in TABLES {
+        let ids: Vec<Option<Uuid>> = (0..5_000).map(|_| Some(new_id())).collect();
+        assert!(claim(&mut connection, table, ids[2_500].unwrap()).await.unwrap());
+        let outcomes = batch(&mut connection, table, &ids, None).await.unwrap();
+        for (place, outcome) in outcomes.iter().enumerate() {
+            let expected = if place == 2_500 { "duplicate" } else { "fresh" };
+            assert_eq!(outcome, expected, "{table}, place {place}");
+        }
     }
 }

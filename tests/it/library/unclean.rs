@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use inboxd::claim::{Inbox, Message, Outcome, ProcessError, Verdict};
-use sqlx::{PgPool, Row};
+use sqlx::{Acquire, PgPool, Row};
 use tokio::sync::Notify;
 
 use super::{TABLES, done, new_message, open, open_transactions, work, workplace};
@@ -151,5 +151,40 @@ async fn a_handler_that_takes_too_long_is_given_up() {
         assert_eq!(Verdict::of(&result), Verdict::Retry);
         let inbox = inbox.with_handler_timeout(Duration::from_secs(20));
         the_next_delivery_works(&deployment, &inbox, &pool, &message).await;
+    }
+}
+
+/// The driver ends the innermost transaction that it knows of. With a savepoint left open its COMMIT is a RELEASE, and its
+/// ROLLBACK a ROLLBACK TO.
+#[tokio::test]
+async fn a_savepoint_that_a_handler_leaks_is_neither_taken_for_the_transaction_nor_left_in_the_pool() {
+    let (deployment, pool) = workplace(1).await;
+    for table in TABLES {
+        let inbox = open(&pool, table).await;
+        for fails in [false, true] {
+            let message = new_message();
+            let result = inbox
+                .process(&pool, &message, async |tx| {
+                    work(tx, &message).await?;
+                    std::mem::forget(tx.begin().await?);
+                    if fails { Err(sqlx::Error::RowNotFound) } else { Ok(()) }
+                })
+                .await;
+            assert_eq!(Verdict::of(&result), Verdict::Retry, "{table}: {result:?}");
+            the_next_delivery_works(&deployment, &inbox, &pool, &message).await;
+        }
+        let messages = [new_message(), new_message()];
+        let result = inbox
+            .process_each(&pool, &messages, async |tx, message| {
+                work(tx, message).await?;
+                std::mem::forget(tx.begin().await?);
+                Ok::<_, sqlx::Error>(())
+            })
+            .await;
+        assert!(
+            matches!(result, Err(ProcessError::SavepointLeft)),
+            "{table}: {result:?}"
+        );
+        the_next_delivery_works(&deployment, &inbox, &pool, &messages[1]).await;
     }
 }
