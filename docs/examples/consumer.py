@@ -21,8 +21,8 @@ EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 # Waits two seconds at most for another transaction that holds the same message.
 CLAIM = "select outcome from public.inbox_try_claim(%s, %s, %s, null, interval '2 seconds')"
 DONE = {"fresh", "duplicate", "repeated"}
-# From the claim, a check violation is a day without a partition; IX004 is a wrong isolation level.
-PAUSE = {"23514", "IX004"}
+# From the claim: a day without a partition, a wrong isolation level, no right, no such function, a partition without its key.
+PAUSE = {"23514", "IX004", "42501", "42883", "42P10"}
 # Serialization failure, deadlock.
 RETRYABLE = {"40001", "40P01"}
 ATTEMPTS = 3

@@ -24,7 +24,7 @@ const RETRIES: &str = "inboxd_unit_retries_total";
 /// | `inboxd_claims_beyond_retention_total` | counter | `inbox` | fresh claims of messages older than the retention: maybe processed before |
 /// | `inboxd_duplicate_age_seconds` | histogram | `inbox` | time since the first claim: a retention must be well above its highest values |
 /// | `inboxd_handler_duration_seconds` | histogram | `inbox` | the work of one unit, of those that ended |
-/// | `inboxd_units_total` | counter | `inbox`, `outcome` | units of work: `done`, `skipped`, `in_flight`, `failed`, `unknown`, `abandoned` |
+/// | `inboxd_units_total` | counter | `inbox`, `outcome` | messages of units of work: `done`, `skipped`, `in_flight`, `not_claimed`, `failed`, `unknown`; and units `abandoned` |
 /// | `inboxd_unit_retries_total` | counter | `inbox` | units tried again after a serialization failure or a deadlock |
 pub fn describe_metrics() {
     describe_counter!(CLAIMS, Unit::Count, "Claims made, by outcome.");

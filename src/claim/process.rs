@@ -26,9 +26,9 @@ impl Inbox {
     /// again, at most as often as [`Inbox::with_attempts`] says. The claim alone is never tried again.
     ///
     /// The handler is cloned for each attempt, so it can borrow what it reads, but carries nothing from one attempt to the next.
-    /// It gets the transaction of the claim; what it does on another connection is not part of it. It must not end the
-    /// transaction: what it has committed itself stays committed, the claim too, and the message counts as failed. When the
-    /// returned future is dropped, or the handler panics, the connection is closed and the server rolls back.
+    /// It gets the transaction of the claim; what it does on another connection is not part of it. It must not end
+    /// the transaction: what it has committed itself stays committed, the claim too, and the message counts as failed. When
+    /// the returned future is dropped, or the handler panics, the connection is closed and the server rolls back.
     ///
     /// # Errors
     /// When the work was not done, and its message must not be acked; [`ProcessError::verdict`] says what to do instead.
