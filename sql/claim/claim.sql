@@ -14,6 +14,11 @@ declare
   created timestamptz;
   since timestamptz;
   holder oid;
+  first_at timestamptz;
+  writer text;
+  reference bigint;
+  writer_id bigint;
+  attempt int := 1;
 begin
   {{fast_true}}
   claimed := {{inner}}($1, $2, $3, $4);

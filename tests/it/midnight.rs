@@ -6,9 +6,9 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use uuid::Uuid;
 
 use crate::support::{
-    claims::{Answer, Claim, batch, rows_of},
+    claims::{Answer, Claim, batch, pid_of, rows_of, wait_until_blocked},
     clock::ClockServer,
-    inbox::{Deployment, claim, random_id, spec, steps, v7_at, v7_spec},
+    inbox::{Deployment, claim, random_id, spec, sql, steps, v7_at, v7_spec},
 };
 
 /// An ordinary night, the year's end, and the nights of February with and without a 29th.
@@ -177,6 +177,38 @@ async fn c8_a_claim_that_waits_over_midnight_is_fresh_on_the_new_day_once_its_tw
             assert_eq!(rows_of(&mut connection, message.table, message.id.unwrap()).await, 1);
         }
         server = night.server;
+    }
+}
+
+#[tokio::test]
+async fn c8_a_message_that_becomes_too_old_while_its_claim_waits_is_judged_by_the_time_before_the_wait() {
+    let night = Night::before("2027-06-16T00:00:00Z").await;
+    let database = &night.deployment.database;
+    let (mut connection, mut other) = (night.connect().await, night.connect().await);
+    let pid = pid_of(&mut other).await;
+    for (end, outcome) in [("commit", "duplicate"), ("rollback", "fresh")] {
+        for boolean in [true, false] {
+            night.evening();
+            let message = Claim::of("by_id", v7_at(night.server.now() - TimeDelta::days(7)));
+            sql(&mut connection, "begin").await;
+            assert_eq!(message.outcome(&mut connection).await, "fresh");
+            let waiting = async {
+                if boolean {
+                    let fresh = message.fresh(&mut other).await.unwrap();
+                    (if fresh { "fresh" } else { "duplicate" }).to_owned()
+                } else {
+                    message.outcome(&mut other).await
+                }
+            };
+            let (told, ()) = tokio::join!(waiting, async {
+                wait_until_blocked(database, pid).await;
+                night.morning();
+                sql(&mut connection, end).await;
+            });
+            assert_eq!(told, outcome, "{end}");
+            assert_eq!(rows_of(&mut connection, "by_id", message.id.unwrap()).await, 1);
+            assert_eq!(message.outcome(&mut other).await, "too_old");
+        }
     }
 }
 

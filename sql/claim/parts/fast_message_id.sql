@@ -6,10 +6,21 @@
   if {{consumer_named}} and get_byte(uuid_send($1), 6) >> 4 = 7 and get_byte(uuid_send($1), 8) >> 6 = 2
     and created >= {{oldest}} and created < date_trunc('day', clock, 'UTC') + interval {{horizon}}
   then
-    insert into {{inbox}} (message_id, topic, processed_at{{consumer_column}})
-    values ($1, $2, clock{{consumer_of_call}})
-    on conflict (message_id{{consumer_column}}) do nothing;
-    if found then
-      {{when_fresh}}
-    end if;
+    -- Bounded: a row that stands in the way and is gone again was taken out by a forget.
+    loop
+      insert into {{inbox}} (message_id, topic, processed_at{{consumer_column}})
+      values ($1, $2, clock{{consumer_of_call}})
+      on conflict (message_id{{consumer_column}}) do nothing;
+      if found then
+        {{when_fresh}}
+      end if;
+      -- Not for the inner claim, which would judge the age anew: this one may have waited over midnight, and what would now
+      -- be too old is a duplicate.
+      execute {{match}} into first_at, writer using $1, $4;
+      if first_at is not null then
+        {{when_held}}
+      end if;
+      attempt := attempt + 1;
+      exit when attempt > 3;
+    end loop;
   end if;

@@ -1,8 +1,9 @@
--- A claim takes no lock here, and its uncommitted row cannot be seen; but a second insert of the id would have to wait for
+-- The lock is between forgets only. A claim takes none here, and its uncommitted row cannot be seen; but a second insert of the id would have to wait for
   -- it. So that is tried, and taken back whatever comes of it: row and lock_timeout end with the subtransaction. Not in time
   -- means in flight, anything else that it is not there or committed. 20 ms: no more is needed to see that one has to wait,
   -- and less could take a busy server for a twin.
-  if id is not null then
+  in_flight := not pg_try_advisory_xact_lock({{lock_key}});
+  if not in_flight and id is not null then
     begin
       perform set_config('lock_timeout', '20ms', true);
       insert into {{inbox}} (message_id, topic, processed_at{{consumer_column}})

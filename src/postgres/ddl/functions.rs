@@ -331,20 +331,21 @@ fn values(spec: &InboxSpec, constants: &ClaimConstants) -> Result<Vec<(&'static 
         ("publication_check", publication_check),
     ]);
     values.extend(looks::values(spec, constants, &values)?);
-    for (name, when_fresh) in [
-        ("fast_true", "return true;"),
+    let held_outcome = Sql::of(include_str!("../../../sql/claim/parts/when_held_outcome.sql"), &values);
+    for (name, when_fresh, when_held) in [
+        ("fast_true", "return true;", Sql::fixed("return false;")),
         (
             "fast_outcome",
             include_str!("../../../sql/claim/parts/when_fresh_outcome.sql"),
+            held_outcome,
         ),
     ] {
         let template = match constants.routing {
             Routing::ProcessedAt => include_str!("../../../sql/claim/parts/fast_processed_at.sql"),
             Routing::MessageId => include_str!("../../../sql/claim/parts/fast_message_id.sql"),
         };
-        values.push(("when_fresh", Sql::fixed(when_fresh)));
-        let fast = Sql::of(template, &values);
-        values.pop();
+        let called = [("when_fresh", Sql::fixed(when_fresh)), ("when_held", when_held)];
+        let fast = Sql::of(template, &[&values[..], &called].concat());
         values.push((name, fast));
     }
     let quote = dollar_quote(&values);
