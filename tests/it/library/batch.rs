@@ -12,7 +12,7 @@ use inboxd::{
 };
 use sqlx::{Connection, Postgres, Transaction};
 
-use super::{TABLES, done, new_message, open, open_transactions, work, workplace};
+use super::{TABLES, done, new_message, none_stays_open, open, work, workplace};
 use crate::support::inbox::v7_at;
 
 async fn work_on_all(tx: &mut Transaction<'_, Postgres>, fresh: &[&Message]) -> Result<usize, sqlx::Error> {
@@ -135,7 +135,7 @@ async fn c17_a_batch_that_fails_fails_as_a_whole() {
             matches!(passed_over, ProcessError::ErrorPassedOver(_)),
             "{passed_over:?}"
         );
-        assert_eq!(open_transactions(&deployment).await, 0);
+        none_stays_open(&deployment).await;
         let outcome = inbox.process_batch(&pool, &messages, work_on_all).await.unwrap();
         assert_eq!(outcome.value, Some(3));
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use inboxd::claim::{ClaimErrorKind, Inbox, Message, Outcome, ProcessError, Verdict};
 use sqlx::{PgPool, postgres::PgConnectOptions};
 
-use super::{TABLES, done, new_message, open, open_transactions, work, workplace};
+use super::{TABLES, done, new_message, none_stays_open, open, work, workplace};
 use crate::support::{
     claims::{eventually, rows_of},
     inbox::Deployment,
@@ -28,10 +28,7 @@ async fn the_redelivery_settles_it(deployment: &Deployment, inbox: &Inbox, pool:
     let again = deliver(inbox, pool, message).await.unwrap();
     assert_eq!(again.verdict(), Verdict::Ack);
     assert_eq!(done(deployment, message).await, 1);
-    eventually("no transaction is open", async || {
-        open_transactions(deployment).await == 0
-    })
-    .await;
+    none_stays_open(deployment).await;
 }
 
 /// A pool as small as can be: the question what became of the commit needs a connection too.

@@ -8,7 +8,7 @@ use std::{
 use inboxd::claim::{Message, MessageId, Outcome, ProcessError, Verdict};
 use sqlx::{Postgres, Transaction};
 
-use super::{TABLES, done, new_message, open, open_transactions, work, workplace};
+use super::{TABLES, done, new_message, none_stays_open, open, work, workplace};
 
 #[tokio::test]
 async fn a_message_that_fails_takes_no_other_with_it() {
@@ -47,7 +47,7 @@ async fn a_message_that_fails_takes_no_other_with_it() {
             assert_eq!(Verdict::of(result), Verdict::Ack);
             assert_eq!(done(&deployment, message).await, 1);
         }
-        assert_eq!(open_transactions(&deployment).await, 0);
+        none_stays_open(&deployment).await;
     }
 }
 

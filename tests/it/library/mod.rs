@@ -13,7 +13,10 @@ mod unclean;
 use inboxd::claim::{Inbox, Message, MessageId};
 use sqlx::{PgPool, Postgres, Transaction};
 
-use crate::support::inbox::{Deployment, sql, v7_at};
+use crate::support::{
+    claims::eventually,
+    inbox::{Deployment, sql, v7_at},
+};
 
 const TABLES: [&str; 2] = ["public.by_time", "public.by_id"];
 
@@ -54,13 +57,18 @@ async fn done(deployment: &Deployment, message: &Message) -> i64 {
         .unwrap()
 }
 
-/// Sessions of this database that have a transaction open, but for the asking one.
-async fn open_transactions(deployment: &Deployment) -> i64 {
-    sqlx::query_scalar(
-        "select count(*) from pg_stat_activity
-         where datname = current_database() and pid <> pg_backend_pid() and xact_start is not null",
-    )
-    .fetch_one(&mut deployment.database.connect().await)
-    .await
-    .unwrap()
+/// Returns once no session of this database has a transaction open but the asking one: a connection that was closed in the
+/// middle is noticed by the server a moment later.
+async fn none_stays_open(deployment: &Deployment) {
+    eventually("no transaction is open", async || {
+        sqlx::query_scalar(
+            "select not exists (
+               select from pg_stat_activity
+               where datname = current_database() and pid <> pg_backend_pid() and xact_start is not null)",
+        )
+        .fetch_one(&mut deployment.database.connect().await)
+        .await
+        .unwrap()
+    })
+    .await;
 }

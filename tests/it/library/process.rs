@@ -8,7 +8,7 @@ use std::{
 use inboxd::claim::{Claim, Message, MessageId, Outcome, ProcessError, Verdict};
 use sqlx::{AssertSqlSafe, Connection};
 
-use super::{TABLES, done, new_message, open, open_transactions, work, workplace};
+use super::{TABLES, done, new_message, none_stays_open, open, work, workplace};
 use crate::support::{claims::pid_of, inbox::sql};
 
 #[tokio::test]
@@ -113,7 +113,7 @@ async fn c17_a_handler_that_passes_over_a_database_error_has_failed() {
             (error.verdict(), done(&deployment, &message).await),
             (Verdict::Retry, 0)
         );
-        assert_eq!(open_transactions(&deployment).await, 0);
+        none_stays_open(&deployment).await;
         assert!(
             inbox
                 .process(&pool, &message, async |tx| work(tx, &message).await)
@@ -144,7 +144,7 @@ async fn a_handler_that_ends_the_transaction_itself_is_found_out() {
                 .unwrap_err();
             assert!(matches!(error, ProcessError::TransactionEnded), "{ends}: {error:?}");
             assert_eq!(error.verdict(), Verdict::Retry);
-            assert_eq!(open_transactions(&deployment).await, 0, "{ends}");
+            none_stays_open(&deployment).await;
         }
     }
 }

@@ -7,18 +7,15 @@ use inboxd::claim::{Inbox, Message, Outcome, ProcessError, Verdict};
 use sqlx::{Acquire, PgPool, Row};
 use tokio::sync::Notify;
 
-use super::{TABLES, done, new_message, open, open_transactions, work, workplace};
-use crate::support::{claims::eventually, inbox::Deployment};
+use super::{TABLES, done, new_message, none_stays_open, open, work, workplace};
+use crate::support::inbox::Deployment;
 
 /// The next delivery is worked on, once the server has noticed that the last one is gone.
 async fn the_next_delivery_works(deployment: &Deployment, inbox: &Inbox, pool: &PgPool, message: &Message) {
     let next = inbox.process(pool, message, async |tx| work(tx, message).await).await;
     assert_eq!(next.unwrap(), Outcome::Done(()));
     assert_eq!(done(deployment, message).await, 1);
-    eventually("no transaction is open", async || {
-        open_transactions(deployment).await == 0
-    })
-    .await;
+    none_stays_open(deployment).await;
 }
 
 #[tokio::test]
@@ -114,10 +111,7 @@ async fn c20_a_unit_that_is_cancelled_at_any_point_leaves_no_open_transaction_in
         }
     }
     assert!(delivered > 0, "the longest ones come to their end");
-    eventually("no transaction is open", async || {
-        open_transactions(&deployment).await == 0
-    })
-    .await;
+    none_stays_open(&deployment).await;
 }
 
 /// Polls a future so many times at most, each time when it has been woken.
