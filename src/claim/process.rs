@@ -107,6 +107,9 @@ impl Inbox {
     ) -> Result<Worked<T>, ProcessError> {
         let answer = self.counted_claim(tx, message).await?;
         match answer.claim?.skipped() {
+            // A unit's first claim repeats none of its own: somebody has left the connection with a transaction open and
+            // this message claimed in it. It is rolled back now, and so is no proof that the work was done.
+            Some(Outcome::Repeated) => Ok(Worked::Skipped(Outcome::InFlight)),
             Some(outcome) => Ok(Worked::Skipped(outcome)),
             None => Ok(Worked::Done(run(self, handler(tx)).await?, answer.receipt)),
         }

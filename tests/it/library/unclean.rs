@@ -182,3 +182,21 @@ async fn a_savepoint_that_a_handler_leaks_is_neither_taken_for_the_transaction_n
         the_next_delivery_works(&deployment, &inbox, &pool, &messages[1]).await;
     }
 }
+
+#[tokio::test]
+async fn a_claim_that_somebody_left_open_on_a_connection_is_no_proof_of_work() {
+    let (deployment, pool) = workplace(1).await;
+    for table in TABLES {
+        let inbox = open(&pool, table).await;
+        let message = new_message();
+        let mut connection = pool.acquire().await.unwrap();
+        sqlx::raw_sql("begin").execute(&mut *connection).await.unwrap();
+        assert!(inbox.claim_on(&mut connection, &message).await.unwrap().is_fresh());
+        drop(connection);
+        let result = inbox
+            .process(&pool, &message, async |tx| work(tx, &message).await)
+            .await;
+        assert_ne!(Verdict::of(&result), Verdict::Ack, "{table}: {result:?}");
+        the_next_delivery_works(&deployment, &inbox, &pool, &message).await;
+    }
+}
