@@ -7,6 +7,7 @@ use sqlx::{Acquire, PgPool, Postgres, Transaction};
 use super::{
     BatchOutcome, BoxError, Claim, ClaimError, ClaimErrorKind, Inbox, Message, MessageId, Outcome, ProcessError,
     answer::{Answer, Receipt},
+    outcome::label_of,
     process::Fate,
     unit::{Unit, commit, roll_back, run},
 };
@@ -283,14 +284,7 @@ impl Inbox {
                 })
             })
         });
-        results
-            .inspect(|result| {
-                self.count_unit(match result {
-                    Ok(outcome) => outcome.label(),
-                    Err(error) => error.label(),
-                });
-            })
-            .collect()
+        results.inspect(|result| self.count_unit(label_of(result))).collect()
     }
 }
 

@@ -45,6 +45,14 @@ pub enum Verdict {
     Pause,
 }
 
+/// How the end of a unit is counted.
+pub(super) fn label_of<T>(result: &Result<Outcome<T>, ProcessError>) -> &'static str {
+    match result {
+        Ok(outcome) => outcome.label(),
+        Err(error) => error.label(),
+    }
+}
+
 impl Verdict {
     /// The verdict on a message, from what [`super::Inbox::process`] came to.
     pub fn of<T>(result: &Result<Outcome<T>, ProcessError>) -> Self {

@@ -5,6 +5,7 @@ use sqlx::{PgPool, Postgres, Transaction};
 use super::{
     BoxError, Inbox, Message, Outcome, ProcessError,
     answer::Receipt,
+    outcome::label_of,
     settle::{Settled, settle},
     unit::{Commit, Unit, commit, pause, roll_back, run},
 };
@@ -59,10 +60,7 @@ impl Inbox {
         loop {
             let result = self.process_once(pool, message, handler.clone()).await;
             if !self.tries_again(&result, attempt).await {
-                self.count_unit(match &result {
-                    Ok(outcome) => outcome.label(),
-                    Err(error) => error.label(),
-                });
+                self.count_unit(label_of(&result));
                 return result;
             }
             attempt += 1;
