@@ -74,7 +74,7 @@ impl Inbox {
         let mut unit = Unit::acquire(self, pool).await?;
         let mut tx = unit.begin().await?;
         let worked = async {
-            let answers = self.counted_batch(&mut tx, &all).await?;
+            let answers = trusted(&all, self.counted_batch(&mut tx, &all).await?);
             let claimed = Claimed::of(&all, answers);
             let value = match claimed.fresh.is_empty() {
                 true => None,
@@ -212,7 +212,7 @@ impl Inbox {
         handler: impl AsyncFnOnce(&mut Transaction<'_, Postgres>, &Message) -> Result<T, E> + Clone,
     ) -> Result<Worked<'m, T>, ProcessError> {
         let messages: Vec<&Message> = todo.iter().map(|(_, message)| *message).collect();
-        let answers = self.counted_batch(tx, &messages).await?;
+        let answers = trusted(&messages, self.counted_batch(tx, &messages).await?);
         let mut worked = Worked {
             ended: Vec::new(),
             failed: Vec::new(),
@@ -336,6 +336,22 @@ fn under<T>(fate: Fate, end: Result<Outcome<T>, ProcessError>) -> Result<Outcome
         (Fate::Unknown, Ok(Outcome::Done(_) | Outcome::Repeated)) => Ok(Outcome::Unknown),
         (_, end) => end,
     }
+}
+
+/// The answers, where a repeat of nothing in this batch is in flight: somebody has left the connection with a transaction open
+/// and that message claimed in it, which is no proof that the work was done.
+fn trusted(messages: &[&Message], mut answers: Vec<Answer>) -> Vec<Answer> {
+    let mut fresh = HashSet::new();
+    for (message, answer) in messages.iter().zip(&mut answers) {
+        match answer.claim {
+            Ok(Claim::Fresh) => {
+                fresh.insert(message.id());
+            }
+            Ok(Claim::Repeated) if !fresh.contains(&message.id()) => answer.claim = Ok(Claim::InFlight),
+            _ => {}
+        }
+    }
+    answers
 }
 
 /// The claims of a batch, and what its one handler works on.
