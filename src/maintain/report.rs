@@ -10,6 +10,7 @@ use crate::{
 
 /// What set a pass off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "service", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Trigger {
     /// The service has started.
@@ -52,6 +53,7 @@ pub enum PassOutcome {
 
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "service", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum RunOutcome {
     /// Every step is done.
@@ -74,7 +76,7 @@ impl RunOutcome {
 /// One run over the inboxes of a database.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct RunReport {
-    /// Its identity, unique across databases.
+    /// Its identity. The runs that one request set off in several databases share it.
     pub id: Uuid,
     /// What set it off.
     pub trigger: Trigger,

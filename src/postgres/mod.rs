@@ -4,6 +4,7 @@ pub mod catalog;
 pub mod ddl;
 pub mod embedded;
 mod error;
+pub mod history;
 pub mod journal;
 pub mod lock;
 pub mod schema;
