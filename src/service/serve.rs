@@ -63,7 +63,7 @@ pub struct Serving {
 /// When the address cannot be listened on. A database that is away is no error: it is tried until it is there, and the
 /// others go on.
 pub async fn serve(config: Config, clock: Clock, shutdown: CancellationToken) -> Result<Serving, ServeError> {
-    let listen = config.listen;
+    let listen = config.http.listen;
     let listener = TcpListener::bind(listen).await.map_err(|source| ServeError::Listen {
         address: listen,
         source,
