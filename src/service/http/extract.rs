@@ -65,6 +65,10 @@ impl<T: DeserializeOwned + Default, S: Send + Sync> FromRequest<S> for Body<T> {
             return Err(Problem::new(ProblemType::UnsupportedMediaType, detail));
         }
         match Json::from_bytes(&bytes) {
+            // serde takes a list for a struct too, and an empty one for all its defaults.
+            Ok(_) if !bytes.trim_ascii_start().starts_with(b"{") => {
+                Err(Problem::new(ProblemType::InvalidBody, "the body must be an object"))
+            }
             Ok(Json(value)) => Ok(Self(value)),
             Err(rejection) if rejection.status() == StatusCode::UNPROCESSABLE_ENTITY => {
                 Err(Problem::new(ProblemType::InvalidBody, rejection.body_text()))
