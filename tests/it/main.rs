@@ -7,6 +7,8 @@ mod cli;
 #[cfg(test)]
 mod embedded;
 #[cfg(test)]
+mod http;
+#[cfg(test)]
 mod init;
 #[cfg(test)]
 mod killed;
