@@ -12,6 +12,8 @@ mod takeover;
 
 pub use apply::Retries;
 pub use init::{InitReport, InitializedInbox, init};
-pub use pass::{PassRequest, Replica, plan_all, run_pass};
+#[cfg(feature = "service")]
+pub(crate) use pass::random_uuid;
+pub use pass::{PassRequest, Replica, plan_all, run_pass, run_pass_as};
 pub use report::{InboxReport, PassOutcome, PlannedInbox, RunOutcome, RunReport, StepOutcome, StepReport, Trigger};
 pub use takeover::{Takeover, takeover};

@@ -72,7 +72,7 @@ impl Replica {
 }
 
 /// A random UUID of version 4.
-pub(super) fn random_uuid() -> Uuid {
+pub(crate) fn random_uuid() -> Uuid {
     uuid::Builder::from_random_bytes(rand::random()).into_uuid()
 }
 
@@ -144,6 +144,18 @@ fn plans(specs: &[InboxSpec], observation: &Observation) -> impl Iterator<Item =
 /// When the database cannot be reached or cut us off, or the control schema is not of our version. A step that fails is
 /// no error: the run is then partial, and the next one heals it.
 pub async fn run_pass(connection: &mut PgConnection, request: PassRequest<'_>) -> Result<PassOutcome, DbError> {
+    run_pass_as(connection, request, random_uuid()).await
+}
+
+/// The same with an identity that the caller knows before it begins. It must be new to the database.
+///
+/// # Errors
+/// As [`run_pass`].
+pub async fn run_pass_as(
+    connection: &mut PgConnection,
+    request: PassRequest<'_>,
+    id: Uuid,
+) -> Result<PassOutcome, DbError> {
     let server = catalog::server(connection).await?;
     if server.in_recovery {
         return Ok(PassOutcome::Standby);
@@ -168,7 +180,6 @@ pub async fn run_pass(connection: &mut PgConnection, request: PassRequest<'_>) -
     if let Err(holder) = lock::try_lock(connection).await? {
         return Ok(PassOutcome::Busy { holder });
     }
-    let id = random_uuid();
     let report = locked_pass(connection, request, id).await;
     if let Err(error) = &report {
         // Where the connection is gone this fails as well, and the run stays without an end.

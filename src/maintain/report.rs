@@ -11,6 +11,7 @@ use crate::{
 
 /// What set a pass off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "service", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Trigger {
     /// The service has started.
@@ -55,6 +56,7 @@ pub enum PassOutcome {
 
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "service", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum RunOutcome {
     /// Every step is done.
@@ -77,7 +79,7 @@ impl RunOutcome {
 /// One run over the inboxes of a database.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct RunReport {
-    /// Its identity, unique across databases.
+    /// Its identity. The runs that one request set off in several databases share it.
     pub id: Uuid,
     /// What set it off.
     pub trigger: Trigger,

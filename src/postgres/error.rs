@@ -4,6 +4,7 @@ use std::fmt;
 
 /// What a database error means for us.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
+#[cfg_attr(feature = "service", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -88,6 +89,26 @@ impl ErrorKind {
         self == Self::Unreachable
     }
 
+    /// The kind as a clause.
+    #[must_use]
+    pub fn describe(self) -> &'static str {
+        match self {
+            Self::LockTimeout => "a lock could not be had in time",
+            Self::StatementTimeout => "a statement took too long",
+            Self::Deadlock => "it gave way in a deadlock",
+            Self::TooManyLocks => "the server has no room for another lock",
+            Self::Taken => "a name or a range is taken",
+            Self::Missing => "something that should be there is not",
+            Self::WrongState => "something is in another state than it must be",
+            Self::Privilege => "a privilege is missing",
+            Self::ReadOnly => "the database lets nobody write",
+            Self::Refused => "the database refused user, password or database",
+            Self::DiskFull => "the disk is full",
+            Self::Unreachable => "the database cannot be reached",
+            Self::Other => "it failed",
+        }
+    }
+
     /// The kind as one word, as it is recorded.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -146,6 +167,16 @@ impl DbError {
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.kind
+    }
+
+    /// The error without what the database or the driver said: for those who may not see that.
+    #[must_use]
+    pub fn in_our_words(&self) -> String {
+        if self.source.is_none() {
+            self.doing.clone()
+        } else {
+            format!("{}; the log says why", self.kind.describe())
+        }
     }
 }
 

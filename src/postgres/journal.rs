@@ -274,6 +274,7 @@ pub(crate) async fn take_over(
 
 /// The last run of a deployment, as it is on record.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "service", derive(utoipa::ToSchema))]
 pub struct LastRun {
     /// Its identity.
     pub id: Uuid,
@@ -293,6 +294,8 @@ pub struct LastRun {
     pub steps_failed: i64,
     /// Steps that failed or were left out.
     pub steps_not_done: i64,
+    /// When the last run ended in which every step was done; none before the first.
+    pub last_success_at: Option<DateTime<Utc>>,
 }
 
 /// Reads the last run of a deployment.
@@ -317,6 +320,7 @@ pub async fn last_run(connection: &mut PgConnection, deployment: &str) -> Result
             steps_done: row.try_get("steps_done")?,
             steps_failed: row.try_get("steps_failed")?,
             steps_not_done: row.try_get("steps_not_done")?,
+            last_success_at: row.try_get("last_success_at")?,
         })
     })
     .transpose()

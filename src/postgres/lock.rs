@@ -12,6 +12,7 @@ const RUN_LOCK: i64 = 0x696e_626f_7864_0001;
 
 /// The session that holds the run lock.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "service", derive(utoipa::ToSchema))]
 pub struct LockHolder {
     /// Its backend.
     pub pid: i32,

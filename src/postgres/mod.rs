@@ -5,6 +5,7 @@ pub mod ddl;
 pub(crate) mod decisions;
 pub mod embedded;
 mod error;
+pub mod history;
 pub mod journal;
 pub mod lock;
 pub(crate) mod messages;

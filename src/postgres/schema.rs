@@ -109,11 +109,13 @@ pub async fn version(connection: &mut PgConnection) -> Result<Option<i64>, DbErr
     if !there {
         return Ok(None);
     }
-    let applied = connection.list_applied_migrations(LEDGER).await.map_err(|error| {
-        DbError::noticed(
-            ErrorKind::Other,
-            format!("read the migrations of the control schema: {error}"),
-        )
-    })?;
+    let doing = "read the migrations of the control schema";
+    let applied = connection
+        .list_applied_migrations(LEDGER)
+        .await
+        .map_err(|error| match error {
+            MigrateError::Execute(source) => DbError::new(doing, source),
+            other => DbError::noticed(ErrorKind::Other, format!("{doing}: {other}")),
+        })?;
     Ok(applied.iter().map(|migration| migration.version).max())
 }

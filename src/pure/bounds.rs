@@ -10,6 +10,7 @@ use super::{
 
 /// A half-open range of time `[from, to)`. `None` is unbounded on that side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "service", derive(utoipa::ToSchema))]
 pub struct Span {
     /// The inclusive lower end.
     pub from: Option<DateTime<Utc>>,

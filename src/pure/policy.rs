@@ -8,6 +8,7 @@ use super::Ident;
 
 /// What chooses the partition of a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "service", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Routing {
     /// The time of the claim, by the server's clock. Takes any UUID; a claim looks back into the older days.
@@ -35,6 +36,7 @@ impl fmt::Display for Routing {
 
 /// How many consumers share an inbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "service", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Consumers {
     /// One consumer group; the key is the message id.

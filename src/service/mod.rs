@@ -1,12 +1,16 @@
 //! The service: config, schedule, status and HTTP. Composes what is below it; decides nothing about partitions.
 
 pub mod config;
+mod counters;
 mod cron;
+pub mod health;
 mod http;
+mod metrics;
+mod reading;
 mod serve;
 mod status;
 mod worker;
 
 pub use cron::{CronError, Schedule};
 pub use serve::{ServeError, Serving, serve};
-pub use status::{Check, DatabaseStatus, InboxStatus, PartitionState, PartitionStatus, Status, read_status};
+pub use status::{Check, CheckCode, DatabaseStatus, InboxStatus, PartitionState, PartitionStatus, Status, read_status};

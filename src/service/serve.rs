@@ -12,7 +12,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     config::Config,
+    counters::Counters,
     http,
+    reading::Reader,
     worker::{Asker, Heart, Shared, Worker},
 };
 use crate::{
@@ -63,7 +65,7 @@ pub struct Serving {
 /// When the address cannot be listened on. A database that is away is no error: it is tried until it is there, and the
 /// others go on.
 pub async fn serve(config: Config, clock: Clock, shutdown: CancellationToken) -> Result<Serving, ServeError> {
-    let listen = config.listen;
+    let listen = config.http.listen;
     let listener = TcpListener::bind(listen).await.map_err(|source| ServeError::Listen {
         address: listen,
         source,
@@ -77,32 +79,43 @@ pub async fn serve(config: Config, clock: Clock, shutdown: CancellationToken) ->
     for database in &config.databases {
         let (database, shared) = (Arc::new(database.clone()), Shared::default());
         let (asker, asked) = Worker::channel();
+        let counters = Counters::new(database.inboxes.iter().map(|spec| spec.name.as_str()));
+        let pool = database.options.as_ref().map(read_pool);
+        let reader = Reader::new(config.clone(), database.clone(), clock.clone(), pool);
         let worker = Worker {
             config: config.clone(),
             database: database.clone(),
             replica: Replica::new(host(), config.schedule.period()),
             clock: clock.clone(),
             shared: shared.clone(),
+            counters: counters.clone(),
+            reader: reader.clone(),
             shutdown: shutdown.clone(),
         };
         workers.push(tokio::spawn(worker.work(asked)));
         asker.ask(Trigger::Start);
-        askers.push(asker);
+        askers.push(asker.clone());
         members.push(http::Member {
-            pool: database.options.as_ref().map(read_pool),
             database,
             shared,
+            counters,
+            asker,
+            reader,
         });
     }
     let heart = Heart::new();
     let scheduler = schedule(&config, askers, heart.clone()).await?;
 
-    let pools: Vec<PgPool> = members.iter().filter_map(|member| member.pool.clone()).collect();
+    let pools: Vec<PgPool> = members
+        .iter()
+        .filter_map(|member| member.reader.pool().cloned())
+        .collect();
     let router = http::router(http::Context {
         config,
         clock,
         heart,
         members: members.into(),
+        requested: http::Requested::default(),
     });
     let stop = shutdown.clone();
     let http = tokio::spawn(async move {

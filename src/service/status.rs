@@ -15,7 +15,7 @@ use crate::{
         plan_all,
     },
     postgres::{
-        DbError, catalog,
+        DbError, ErrorKind, catalog,
         catalog::{Observed, Replica, Server},
         journal::{self, LastRun},
     },
@@ -28,8 +28,11 @@ use crate::{
 /// How late a run may be before it counts as missing: a slow run, and the retries of a failed one, fit in.
 const RUN_MAY_BE_LATE_BY: TimeDelta = TimeDelta::minutes(15);
 
+/// Stands for what a database said.
+pub(super) const THE_LOG_SAYS_WHY: &str = "the log says why";
+
 /// Everything at a glance.
-#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, utoipa::ToSchema)]
 pub struct Status {
     /// The version of this program.
     pub version: &'static str,
@@ -61,8 +64,26 @@ impl Status {
     }
 }
 
+impl Status {
+    /// Without what a database said, for those who may not see its log.
+    #[must_use]
+    pub fn without_database_text(mut self) -> Self {
+        for database in &mut self.databases {
+            if let Some(run) = &mut database.last_run {
+                run.error = run.error.take().map(|_| THE_LOG_SAYS_WHY.to_owned());
+            }
+            for check in &mut database.checks {
+                if check.code == CheckCode::RunFailed {
+                    check.message = format!("the last run failed as a whole; {THE_LOG_SAYS_WHY}");
+                }
+            }
+        }
+        self
+    }
+}
+
 /// One database at a glance.
-#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, utoipa::ToSchema)]
 pub struct DatabaseStatus {
     /// Its name in the configuration.
     pub database: String,
@@ -70,8 +91,12 @@ pub struct DatabaseStatus {
     pub severity: Severity,
     /// Why it cannot be read; none when it can, and then the rest is there.
     pub error: Option<String>,
+    /// What kind of error that is.
+    pub error_kind: Option<ErrorKind>,
     /// Its clock.
     pub now: Option<DateTime<Utc>>,
+    /// How far its clock is ahead of this host's, in seconds; negative when it is behind.
+    pub clock_skew_seconds: Option<f64>,
     /// Whether the server is a standby.
     pub standby: bool,
     /// What concerns the service rather than one inbox.
@@ -92,7 +117,9 @@ impl DatabaseStatus {
             database: database.to_owned(),
             severity: Severity::Fail,
             error: Some(error.into()),
+            error_kind: None,
             now: None,
+            clock_skew_seconds: None,
             standby: false,
             checks: Vec::new(),
             replicas: Vec::new(),
@@ -102,9 +129,34 @@ impl DatabaseStatus {
     }
 }
 
+/// What a [`Check`] is about. The names are stable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum CheckCode {
+    /// The server is a standby.
+    Standby,
+    /// Nobody may write by default.
+    ReadOnly,
+    /// The schedule is paused.
+    Paused,
+    /// No run is on record.
+    NoRun,
+    /// A run should have begun long ago.
+    RunOverdue,
+    /// Steps of the last run failed or were left out.
+    RunPartial,
+    /// The last run failed as a whole.
+    RunFailed,
+    /// The last run has not ended.
+    RunUnfinished,
+}
+
 /// One thing that concerns the service rather than one inbox.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, utoipa::ToSchema)]
 pub struct Check {
+    /// What it is about.
+    pub code: CheckCode,
     /// How bad it is.
     pub severity: Severity,
     /// What is so.
@@ -114,7 +166,7 @@ pub struct Check {
 }
 
 /// One inbox at a glance.
-#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, utoipa::ToSchema)]
 pub struct InboxStatus {
     /// Its name.
     pub inbox: String,
@@ -128,6 +180,8 @@ pub struct InboxStatus {
     pub retention: Retention,
     /// Days that must exist after today.
     pub ahead_days: i64,
+    /// Seconds since the oldest transaction began that holds the inbox; none when none does, or it may not be seen.
+    pub oldest_transaction_seconds: Option<i64>,
     /// The worst of its findings.
     pub severity: Severity,
     /// Seconds until the first claim would fail for want of a partition; none when the partitions never end.
@@ -141,7 +195,7 @@ pub struct InboxStatus {
 }
 
 /// What is becoming of a partition.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PartitionState {
     /// It holds days to come.
@@ -160,8 +214,35 @@ pub enum PartitionState {
     Foreign,
 }
 
+impl PartitionState {
+    /// All states.
+    pub const ALL: [Self; 7] = [
+        Self::Ahead,
+        Self::Today,
+        Self::Live,
+        Self::Expired,
+        Self::PendingDetach,
+        Self::Detached,
+        Self::Foreign,
+    ];
+
+    /// The state as one word.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ahead => "ahead",
+            Self::Today => "today",
+            Self::Live => "live",
+            Self::Expired => "expired",
+            Self::PendingDetach => "pending_detach",
+            Self::Detached => "detached",
+            Self::Foreign => "foreign",
+        }
+    }
+}
+
 /// One partition at a glance.
-#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, utoipa::ToSchema)]
 pub struct PartitionStatus {
     /// Its name.
     pub relation: String,
@@ -199,8 +280,11 @@ pub async fn read_status(
     database: &Database,
     clock: &Clock,
 ) -> Result<DatabaseStatus, DbError> {
+    let asked_at = clock.now();
     let (mut observation, planned) = plan_all(connection, &database.inboxes, &config.deployment, clock).await?;
+    let clock_skew_seconds = skew_seconds(observation.server.now, asked_at, clock.now());
     catalog::add_sizes(connection, &mut observation).await?;
+    let oldest_transactions = catalog::oldest_transactions(connection).await?;
     let last_run = journal::last_run(connection, &config.deployment).await?;
     let replicas = catalog::replicas(connection, &config.deployment).await?;
     let paused = operate::paused(connection, &config.deployment).await?;
@@ -210,7 +294,12 @@ pub async fn read_status(
         .iter()
         .zip(planned)
         .zip(&observation.inboxes)
-        .map(|((spec, planned), observed)| inbox_status(spec, planned, observed, now))
+        .map(|((spec, planned), observed)| InboxStatus {
+            oldest_transaction_seconds: oldest_transactions
+                .get(&(spec.table.schema().to_string(), spec.table.table().to_string()))
+                .copied(),
+            ..inbox_status(spec, planned, observed, now)
+        })
         .collect();
     let standby = observation.server.in_recovery;
     let checks = checks(
@@ -228,13 +317,25 @@ pub async fn read_status(
         database: database.name.clone(),
         severity: worst.unwrap_or(Severity::Info),
         error: None,
+        error_kind: None,
         now: Some(now),
+        clock_skew_seconds: Some(clock_skew_seconds),
         standby,
         checks,
         replicas,
         inboxes,
         last_run,
     })
+}
+
+/// How far the database's clock, read between two looks at the host's, is ahead of it.
+fn skew_seconds(database: DateTime<Utc>, before: DateTime<Utc>, after: DateTime<Utc>) -> f64 {
+    let skew = if database < before {
+        database - before
+    } else {
+        (database - after).max(TimeDelta::zero())
+    };
+    skew.as_seconds_f64()
 }
 
 /// What the history of runs says, by the database's clock.
@@ -245,7 +346,8 @@ fn checks(last_run: Option<&LastRun>, paused: Option<&Pause>, schedule: &Schedul
         read_only,
         ..
     } = *server;
-    let warn = |message: String, remedy: &str| Check {
+    let warn = |code: CheckCode, message: String, remedy: &str| Check {
+        code,
         severity: Severity::Warn,
         message,
         remedy: remedy.to_owned(),
@@ -253,6 +355,7 @@ fn checks(last_run: Option<&LastRun>, paused: Option<&Pause>, schedule: &Schedul
     if standby {
         let message = "the server is a standby: nothing is written until it is promoted".to_owned();
         return vec![Check {
+            code: CheckCode::Standby,
             severity: Severity::Info,
             message,
             remedy: "nothing to do".to_owned(),
@@ -263,12 +366,14 @@ fn checks(last_run: Option<&LastRun>, paused: Option<&Pause>, schedule: &Schedul
         let since = pause.paused_at.to_rfc3339_opts(chrono::SecondsFormat::Secs, true);
         let (by, reason) = (&pause.paused_by, &pause.reason);
         checks.push(warn(
+            CheckCode::Paused,
             format!("the schedule is paused since {since} by {by}: {reason}"),
             "run `inboxd resume`; until then nothing is created or removed unless a person runs it",
         ));
     }
     let Some(run) = last_run else {
         checks.push(warn(
+            CheckCode::NoRun,
             "no run is on record".to_owned(),
             "start `inboxd serve`, or run `inboxd run`",
         ));
@@ -276,6 +381,7 @@ fn checks(last_run: Option<&LastRun>, paused: Option<&Pause>, schedule: &Schedul
     };
     if read_only {
         checks.push(warn(
+            CheckCode::ReadOnly,
             "transactions are read only by default: no run can write".to_owned(),
             "reset default_transaction_read_only for this role and database",
         ));
@@ -287,6 +393,7 @@ fn checks(last_run: Option<&LastRun>, paused: Option<&Pause>, schedule: &Schedul
     // Why none begins while the schedule is paused was said above.
     if paused.is_none() && due.is_some_and(|due| due < now) {
         checks.push(warn(
+            CheckCode::RunOverdue,
             format!("no run has begun since {}", run.started_at.to_rfc3339()),
             "see whether `inboxd serve` is alive",
         ));
@@ -294,17 +401,23 @@ fn checks(last_run: Option<&LastRun>, paused: Option<&Pause>, schedule: &Schedul
     match run.outcome.as_deref() {
         Some("partial") => {
             let message = format!("in the last run {} steps failed or were left out", run.steps_not_done);
-            checks.push(warn(message, "the next run tries again; the log says why"));
+            checks.push(warn(
+                CheckCode::RunPartial,
+                message,
+                "the next run tries again; the log says why",
+            ));
         }
         Some("failed") => {
             let why = run.error.as_deref().unwrap_or("the log says why");
             checks.push(warn(
+                CheckCode::RunFailed,
                 format!("the last run failed as a whole: {why}"),
                 "the next run tries again",
             ));
         }
         None if run.started_at + RUN_MAY_BE_LATE_BY < now => {
             checks.push(warn(
+                CheckCode::RunUnfinished,
                 "the last run has not ended: its process died, or it hangs".to_owned(),
                 "see whether `inboxd serve` is alive",
             ));
@@ -336,6 +449,7 @@ fn inbox_status(spec: &InboxSpec, planned: PlannedInbox, observed: &Observed, no
         consumers: spec.policy.consumers,
         retention: plan.retention,
         ahead_days: spec.policy.ahead.days(),
+        oldest_transaction_seconds: None,
         severity: plan.severity(),
         runway_seconds: plan.runway_seconds,
         findings: plan.findings,

@@ -132,7 +132,17 @@ async fn a_script_gets_json_with_keys_that_stay() {
     assert_eq!(
         keys(database),
         [
-            "checks", "database", "error", "inboxes", "last_run", "now", "replicas", "severity", "standby"
+            "checks",
+            "clock_skew_seconds",
+            "database",
+            "error",
+            "error_kind",
+            "inboxes",
+            "last_run",
+            "now",
+            "replicas",
+            "severity",
+            "standby"
         ]
     );
     let inbox = &database["inboxes"][0];
@@ -171,7 +181,7 @@ async fn check_warns_with_1_and_json_says_what_a_person_reads() {
     assert_eq!(check["severity"], "warn");
     assert_eq!(
         keys(&check["databases"][0]["checks"][0]),
-        ["message", "remedy", "severity"]
+        ["code", "message", "remedy", "severity"]
     );
     ask(&database.url, &["check"]).must(1, &["warning", "no run is on record", "-> "]);
 }

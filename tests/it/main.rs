@@ -9,6 +9,8 @@ mod embedded;
 #[cfg(test)]
 mod exactly_once;
 #[cfg(test)]
+mod http;
+#[cfg(test)]
 mod init;
 #[cfg(test)]
 mod killed;

@@ -1,9 +1,9 @@
 //! Looks at one thing: a relation as a step must find it again, a function, a hold.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use chrono::NaiveDate;
-use sqlx::{PgConnection, Row};
+use sqlx::{PgConnection, Row, postgres::types::Oid};
 use uuid::Uuid;
 
 use super::{
@@ -151,4 +151,36 @@ pub(crate) async fn is_invalid_index(connection: &mut PgConnection, oid: u32, in
         .await
         .doing(|| format!("look at index {index}"))?;
     Ok(found.is_some())
+}
+
+/// The age in seconds of the oldest transaction that holds each inbox, where one does and its session may be seen.
+///
+/// # Errors
+/// When the database fails.
+pub async fn oldest_transactions(connection: &mut PgConnection) -> Result<HashMap<(String, String), i64>, DbError> {
+    let rows = sqlx::query_as::<_, (String, String, Option<i64>)>(include_str!(
+        "../../../sql/observe/oldest_transactions.sql"
+    ))
+    .fetch_all(connection)
+    .await
+    .doing(|| "look for transactions that hold an inbox".to_owned())?;
+    let ages = rows
+        .into_iter()
+        .filter_map(|(schema, table, seconds)| Some(((schema, table), seconds?)));
+    Ok(ages.collect())
+}
+
+/// The sizes in bytes, by OID, of partitions whose detach has begun and that are not dropped yet.
+///
+/// # Errors
+/// When the database fails.
+pub async fn leaving_sizes(connection: &mut PgConnection) -> Result<HashMap<u32, i64>, DbError> {
+    let rows = sqlx::query_as::<_, (Oid, Option<i64>)>(include_str!("../../../sql/observe/leaving_sizes.sql"))
+        .fetch_all(connection)
+        .await
+        .doing(|| "read the sizes of partitions that are leaving".to_owned())?;
+    Ok(rows
+        .into_iter()
+        .filter_map(|(oid, bytes)| Some((oid.0, bytes?)))
+        .collect())
 }

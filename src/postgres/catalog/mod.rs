@@ -11,11 +11,11 @@ use sqlx::{Connection, PgConnection, Row, postgres::PgRow};
 use uuid::Uuid;
 
 use self::read::{oid, read_inbox, unregistered};
+pub(crate) use self::{look::*, replicas::PolicyRecord};
 pub use self::{
-    look::unregistered_table,
+    look::{leaving_sizes, oldest_transactions, unregistered_table},
     replicas::{Replica, replicas},
 };
-pub(crate) use self::{look::*, replicas::PolicyRecord};
 use super::error::{DbError, Doing, ErrorKind};
 use crate::pure::{Clocks, Consumers, Found, InboxSpec, Routing};
 

@@ -11,6 +11,7 @@ use crate::pure::{Ahead, InboxSpec, ReplicaPolicy, Retention};
 
 /// A replica that is alive.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
+#[cfg_attr(feature = "service", derive(utoipa::ToSchema))]
 pub struct Replica {
     /// Its identity, new at each start.
     pub id: Uuid,

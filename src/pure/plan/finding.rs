@@ -6,6 +6,7 @@ use super::Planner;
 
 /// How bad a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[cfg_attr(feature = "service", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
     /// Worth knowing; nothing to do.
@@ -18,6 +19,7 @@ pub enum Severity {
 
 /// What kind of thing was noticed. The names are stable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
+#[cfg_attr(feature = "service", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum FindingCode {
@@ -77,6 +79,7 @@ pub enum FindingCode {
 
 /// One thing that was noticed.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "service", derive(utoipa::ToSchema))]
 pub struct Finding {
     /// What kind it is.
     pub code: FindingCode,

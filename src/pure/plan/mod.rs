@@ -26,6 +26,7 @@ pub(crate) const ROUNDS: usize = 2;
 
 /// What a run would do to one inbox, with the findings that a person should see.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
+#[cfg_attr(feature = "service", derive(utoipa::ToSchema))]
 pub struct Plan {
     /// The database's clock when the catalog was read.
     pub now: DateTime<Utc>,

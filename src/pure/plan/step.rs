@@ -4,6 +4,7 @@ use crate::pure::{Bounds, Day, Found, FoundRelation, Ident};
 
 /// What a step does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
+#[cfg_attr(feature = "service", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
     /// End an interrupted detach.
@@ -61,6 +62,7 @@ impl Action {
 
 /// A lock that a step takes.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "service", derive(utoipa::ToSchema))]
 pub struct Lock {
     /// PostgreSQL's name of the lock mode.
     pub mode: &'static str,
@@ -72,6 +74,7 @@ pub struct Lock {
 
 /// One step, with its reason.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "service", derive(utoipa::ToSchema))]
 pub struct Step {
     /// The day of the partition; none when it holds no single day.
     pub day: Option<Day>,

@@ -1,24 +1,31 @@
 //! From text to checked values. Every problem is found, not only the first.
 
-use std::{collections::BTreeMap, net::SocketAddr, str::FromStr};
+use std::{
+    collections::{BTreeMap, HashMap},
+    str::FromStr,
+};
 
 use sqlx::postgres::PgConnectOptions;
 
 use super::{
     Config, Database, Log,
+    http::http,
     inbox::{Clocks, inbox},
     problems::{Problems, is_url_safe},
     raw::{Raw, RawDatabase, RawInbox},
 };
 use crate::{maintain::Retries, postgres::Timeouts, pure::Policy, service::cron::Schedule};
 
-const DEFAULT_LISTEN: &str = "127.0.0.1:8087";
 /// The scheduler tells of its own inner life at info.
 const DEFAULT_FILTER: &str = "info,tokio_cron_scheduler=warn";
 /// The name of the database in `[database]`.
 const ONLY_DATABASE: &str = "main";
 
-pub(super) fn check(raw: Raw, database_url: Option<String>) -> Result<Config, Vec<String>> {
+pub(super) fn check(
+    raw: Raw,
+    database_url: Option<String>,
+    environment: &HashMap<String, String>,
+) -> Result<Config, Vec<String>> {
     let mut problems = Problems::default();
     let mut databases = databases(&mut problems, raw.database, raw.databases, database_url);
     let only_one = databases.len() == 1;
@@ -90,14 +97,7 @@ pub(super) fn check(raw: Raw, database_url: Option<String>) -> Result<Config, Ve
         );
     }
     let schedule = problems.parse("schedule.cron", raw.schedule.cron.as_deref(), Schedule::DEFAULT);
-    let listen: Option<SocketAddr> = problems.parse("http.listen", raw.http.listen.as_deref(), DEFAULT_LISTEN);
-    if let Some(listen) = listen.filter(|listen| !listen.ip().is_loopback()) {
-        problems.add(
-            "http.listen",
-            listen,
-            "a loopback address such as 127.0.0.1:8087; there are no access tokens yet, so nothing else is served",
-        );
-    }
+    let http = http(&mut problems, raw.http, environment);
     let json = match raw.log.format.as_deref() {
         None | Some("pretty") => false,
         Some("json") => true,
@@ -114,8 +114,8 @@ pub(super) fn check(raw: Raw, database_url: Option<String>) -> Result<Config, Ve
             format!("tracing directives such as \"info\" or \"inboxd=debug\" ({error})"),
         );
     }
-    match (schedule, listen) {
-        (Some(schedule), Some(listen)) if problems.0.is_empty() => Ok(Config {
+    match (schedule, http) {
+        (Some(schedule), Some(http)) if problems.0.is_empty() => Ok(Config {
             deployment,
             databases,
             schedule,
@@ -124,7 +124,7 @@ pub(super) fn check(raw: Raw, database_url: Option<String>) -> Result<Config, Ve
                 attempts: i32::try_from(attempts).unwrap_or(1),
                 ..Retries::default()
             },
-            listen,
+            http,
             log: Log { json, filter },
         }),
         _ => Err(problems.0),

@@ -1,16 +1,19 @@
 //! The configuration: one TOML file plus environment, every value checked before the first connection.
 
 mod check;
+mod http;
 mod inbox;
 mod problems;
 mod raw;
 #[cfg(test)]
 mod tests;
+mod tokens;
 
 use std::{collections::HashMap, net::SocketAddr, path::Path};
 
 use sqlx::postgres::PgConnectOptions;
 
+pub use self::tokens::{Access, Tokens};
 use super::cron::Schedule;
 use crate::{maintain::Retries, postgres::Timeouts, pure::InboxSpec};
 
@@ -44,10 +47,23 @@ pub struct Config {
     pub timeouts: Timeouts,
     /// How a step is retried.
     pub retries: Retries,
-    /// Where HTTP is served.
-    pub listen: SocketAddr,
+    /// How HTTP is served.
+    pub http: Http,
     /// How logs look.
     pub log: Log,
+}
+
+/// How HTTP is served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Http {
+    /// Where.
+    pub listen: SocketAddr,
+    /// Names by which it may be asked, beside loopback's and the address itself, in lower case.
+    pub hosts: Vec<String>,
+    /// Who may ask.
+    pub tokens: Tokens,
+    /// Whether metrics are shown without a token.
+    pub open_metrics: bool,
 }
 
 /// One database with its inboxes.
@@ -117,46 +133,52 @@ impl Config {
     /// Reads the file, if one is given, then the environment on top of it, and checks every value.
     ///
     /// `environment` holds the variables of the process: those that begin with `INBOXD_` set keys (`__` stands for the
-    /// dot), and `DATABASE_URL` sets `database.url`.
+    /// dot), `DATABASE_URL` sets `database.url`, and access tokens may be held by others that the file names.
     ///
     /// # Errors
     /// Names each key, its value and what is accepted. Nothing is connected to.
     pub fn load(file: Option<&Path>, environment: HashMap<String, String>) -> Result<Self, ConfigError> {
         let database_url = environment.get("DATABASE_URL").filter(|url| !url.is_empty()).cloned();
         let ours = environment
-            .into_iter()
+            .iter()
             .filter(|(key, _)| key.starts_with(ENV_PREFIX) && !ENV_OPTIONS.contains(&key.as_str()))
+            .map(|(key, value)| (key.clone(), value.clone()))
             .collect();
         let mut builder = config::Config::builder();
         if let Some(file) = file {
             builder = builder.add_source(config::File::from(file).format(config::FileFormat::Toml));
         }
-        let environment = config::Environment::with_prefix("INBOXD")
+        let source = config::Environment::with_prefix("INBOXD")
             .prefix_separator("_")
             .separator("__")
             .source(Some(ours));
         let raw: raw::Raw = builder
-            .add_source(environment)
+            .add_source(source)
             .build()
             .and_then(config::Config::try_deserialize)
             .map_err(|error| ConfigError::Unreadable(tell(&error)))?;
-        check::check(raw, database_url).map_err(ConfigError::Refused)
+        check::check(raw, database_url, &environment).map_err(ConfigError::Refused)
     }
+}
+
+fn may_be_secret(key: &str) -> bool {
+    key.starts_with("database") || key.contains("_tokens")
 }
 
 /// What the reader found, without what may be a password.
 fn tell(error: &config::ConfigError) -> String {
     let shown = || error.to_string();
-    let hidden = |key: &str| format!("{key} is of the wrong type; it is not shown, for it may hold a password");
+    let hidden =
+        |key: &str| format!("{key} is of the wrong type; it is not shown, for it may hold a password or a token");
     match error {
         config::ConfigError::At {
             key: Some(key), error, ..
-        } if key.starts_with("database") => match **error {
+        } if may_be_secret(key) => match **error {
             // Of the wrong type, and serde shows what it found.
             config::ConfigError::Message(ref message) if message.starts_with("invalid") => hidden(key),
             _ => shown(),
         },
-        config::ConfigError::Type { key: Some(key), .. } if key.starts_with("database") => hidden(key),
+        config::ConfigError::Type { key: Some(key), .. } if may_be_secret(key) => hidden(key),
         // The parser quotes the line that it stumbled over, whatever stands in it.
         config::ConfigError::FileParse { .. } => shown()
             .lines()

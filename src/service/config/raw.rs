@@ -91,6 +91,22 @@ pub(super) struct RawMaintenance {
 #[serde(deny_unknown_fields)]
 pub(super) struct RawHttp {
     pub(super) listen: Option<String>,
+    #[serde(default)]
+    pub(super) hosts: Vec<String>,
+    #[serde(default)]
+    pub(super) read_tokens: Vec<RawToken>,
+    #[serde(default)]
+    pub(super) admin_tokens: Vec<RawToken>,
+    pub(super) open_metrics: Option<String>,
+}
+
+/// Where a token is to be found; the token itself never stands in the file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawToken {
+    pub(super) name: String,
+    pub(super) file: Option<std::path::PathBuf>,
+    pub(super) variable: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]

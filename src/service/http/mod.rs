@@ -1,24 +1,41 @@
-//! HTTP: one endpoint a file. Nothing here touches a partition, and no database text goes outward.
+//! HTTP: one endpoint a file, its answer's shape beside its handler. Nothing here touches a partition, and no database
+//! text goes outward.
 
+mod access;
+mod docs;
+mod extract;
+mod health;
+mod inbox;
+mod inboxes;
+mod layers;
 mod livez;
+mod metrics;
+mod openapi;
+mod partitions;
+mod plan;
 mod problem;
 mod readyz;
+mod run;
+mod run_now;
+mod runs;
 mod status;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
-use axum::{Router, routing::get};
-use sqlx::PgPool;
+use axum::{Extension, Router, middleware};
+use utoipa::OpenApi;
+use utoipa_axum::{router::OpenApiRouter, routes};
 
-use self::problem::Problem;
+use self::problem::{Problem, ProblemType};
+pub(super) use self::run_now::Requested;
 use super::{
     config::{Config, Database},
-    worker::{Heart, Shared},
+    counters::Counters,
+    reading::{ReadError, Reader},
+    status::{DatabaseStatus, InboxStatus, Status},
+    worker::{Asker, Heart, Shared},
 };
 use crate::clock::Clock;
-
-/// The longest that a request for the status may take.
-const STATUS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What the endpoints need.
 #[derive(Debug, Clone)]
@@ -27,6 +44,8 @@ pub(super) struct Context {
     pub(super) clock: Clock,
     pub(super) heart: Heart,
     pub(super) members: Arc<[Member]>,
+    /// The runs that were asked for here.
+    pub(super) requested: Requested,
 }
 
 /// One database, as the endpoints see it.
@@ -34,15 +53,107 @@ pub(super) struct Context {
 pub(super) struct Member {
     pub(super) database: Arc<Database>,
     pub(super) shared: Shared,
-    /// None where no URL is configured.
-    pub(super) pool: Option<PgPool>,
+    pub(super) counters: Counters,
+    pub(super) asker: Asker,
+    pub(super) reader: Reader,
+}
+
+/// Every route of the API with its description. What is not described is not served.
+fn routes() -> OpenApiRouter<Context> {
+    OpenApiRouter::with_openapi(openapi::Description::openapi())
+        .routes(routes!(livez::livez))
+        .routes(routes!(readyz::readyz))
+        .routes(routes!(openapi::openapi))
+}
+
+/// Those that tokens guard.
+fn guarded() -> OpenApiRouter<Context> {
+    OpenApiRouter::new()
+        .routes(routes!(health::health))
+        .routes(routes!(status::status))
+        .routes(routes!(inboxes::inboxes))
+        .routes(routes!(inbox::inbox))
+        .routes(routes!(partitions::partitions))
+        .routes(routes!(plan::plan))
+        .routes(routes!(runs::runs, run_now::run_now))
+        .routes(routes!(run::run))
+        .routes(routes!(metrics::metrics))
 }
 
 pub(super) fn router(context: Context) -> Router {
-    Router::new()
-        .route("/livez", get(livez::livez))
-        .route("/readyz", get(readyz::readyz))
-        .route("/v1/status", get(status::status))
-        .fallback(async || Problem::not_found())
-        .with_state(context)
+    let guard = middleware::from_fn_with_state(context.clone(), access::guard);
+    let (router, document) = routes().merge(guarded().route_layer(guard)).split_for_parts();
+    // Serialized once; a document of strings and maps cannot fail.
+    let document = serde_json::to_value(&document).unwrap_or_default();
+    let router = router
+        .merge(docs::docs())
+        .fallback(async || Problem::new(ProblemType::NotFound, "see /openapi.json for what there is"))
+        .method_not_allowed_fallback(async || {
+            Problem::new(ProblemType::MethodNotAllowed, "see /openapi.json for what there is")
+        })
+        .layer(Extension(Arc::new(document)))
+        .with_state(context.clone());
+    layers::layered(router, &context)
 }
+
+impl Context {
+    /// What is read of each database, in the configuration's order.
+    async fn read_all(&self) -> Vec<(&Member, Result<Arc<DatabaseStatus>, ReadError>)> {
+        let readings = self.members.iter().map(|member| member.reader.read());
+        let readings = futures_util::future::join_all(readings).await;
+        self.members.iter().zip(readings).collect()
+    }
+
+    /// The status of all databases; one that cannot be read says so in its own place.
+    async fn status(&self) -> Status {
+        let readings = self.read_all().await;
+        let databases = readings.into_iter().map(|(member, reading)| match reading {
+            Ok(status) => (*status).clone(),
+            Err(error) => DatabaseStatus {
+                error_kind: Some(error.kind),
+                ..DatabaseStatus::unreadable(&member.database.name, error.message)
+            },
+        });
+        Status::of(&self.config, databases.collect(), self.clock.now()).without_database_text()
+    }
+
+    /// The same where at least one database can be read.
+    async fn some_status(&self) -> Result<Status, Problem> {
+        let status = self.status().await;
+        let errors: Vec<&String> = status
+            .databases
+            .iter()
+            .filter_map(|database| database.error.as_ref())
+            .collect();
+        match errors.first() {
+            Some(error) if errors.len() == status.databases.len() => Err(Problem::unavailable((*error).clone())),
+            _ => Ok(status),
+        }
+    }
+
+    /// One inbox, with the name of its database and that one's clock.
+    async fn inbox(&self, name: &str) -> Result<(Arc<DatabaseStatus>, InboxStatus), Problem> {
+        let member = self
+            .members
+            .iter()
+            .find(|member| member.database.inboxes.iter().any(|spec| spec.name == name))
+            .ok_or_else(|| {
+                Problem::new(
+                    ProblemType::InboxNotFound,
+                    "see /v1/inboxes for those that are configured",
+                )
+            })?;
+        let status = member
+            .reader
+            .read()
+            .await
+            .map_err(|error| Problem::unavailable(error.message))?;
+        let inbox = status.inboxes.iter().find(|inbox| inbox.inbox == name).cloned();
+        // A status has every inbox of the configuration.
+        let inbox = inbox.ok_or_else(|| Problem::new(ProblemType::Internal, "the inbox is not in the status"))?;
+        Ok((status, inbox))
+    }
+}
+
+#[cfg(test)]
+mod tests;

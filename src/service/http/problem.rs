@@ -1,52 +1,177 @@
-//! Errors as RFC 9457 problem+json.
+//! Errors as RFC 9457 problem+json. The types are stable: a client may rely on them, not on the sentences.
+
+use std::borrow::Cow;
 
 use axum::{
     Json,
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
+use uuid::Uuid;
 
-#[derive(Debug, serde::Serialize)]
-pub(super) struct Problem {
-    #[serde(rename = "type")]
-    kind: &'static str,
-    title: &'static str,
-    status: u16,
-    detail: &'static str,
+pub(super) const PROBLEM_JSON: &str = "application/problem+json";
+
+/// What kind of problem it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, utoipa::ToSchema)]
+pub(super) enum ProblemType {
+    #[serde(rename = "urn:inboxd:problem:bad-request")]
+    BadRequest,
+    #[serde(rename = "urn:inboxd:problem:unauthorized")]
+    Unauthorized,
+    #[serde(rename = "urn:inboxd:problem:forbidden")]
+    Forbidden,
+    #[serde(rename = "urn:inboxd:problem:origin-not-allowed")]
+    OriginNotAllowed,
+    #[serde(rename = "urn:inboxd:problem:not-found")]
+    NotFound,
+    #[serde(rename = "urn:inboxd:problem:database-not-found")]
+    DatabaseNotFound,
+    #[serde(rename = "urn:inboxd:problem:inbox-not-found")]
+    InboxNotFound,
+    #[serde(rename = "urn:inboxd:problem:run-not-found")]
+    RunNotFound,
+    #[serde(rename = "urn:inboxd:problem:method-not-allowed")]
+    MethodNotAllowed,
+    #[serde(rename = "urn:inboxd:problem:run-going")]
+    RunGoing,
+    #[serde(rename = "urn:inboxd:problem:body-too-large")]
+    BodyTooLarge,
+    #[serde(rename = "urn:inboxd:problem:unsupported-media-type")]
+    UnsupportedMediaType,
+    #[serde(rename = "urn:inboxd:problem:host-not-allowed")]
+    HostNotAllowed,
+    #[serde(rename = "urn:inboxd:problem:invalid-body")]
+    InvalidBody,
+    #[serde(rename = "urn:inboxd:problem:internal")]
+    Internal,
+    #[serde(rename = "urn:inboxd:problem:overloaded")]
+    Overloaded,
+    #[serde(rename = "urn:inboxd:problem:timeout")]
+    Timeout,
+    #[serde(rename = "urn:inboxd:problem:database-unavailable")]
+    DatabaseUnavailable,
 }
 
-impl Problem {
-    pub(super) fn not_found() -> Self {
-        Self {
-            kind: "about:blank",
-            title: "Not Found",
-            status: 404,
-            detail: "there are /livez, /readyz and /v1/status",
+impl ProblemType {
+    pub(super) fn status(self) -> StatusCode {
+        match self {
+            Self::BadRequest => StatusCode::BAD_REQUEST,
+            Self::Unauthorized => StatusCode::UNAUTHORIZED,
+            Self::Forbidden | Self::OriginNotAllowed => StatusCode::FORBIDDEN,
+            Self::NotFound | Self::DatabaseNotFound | Self::InboxNotFound | Self::RunNotFound => StatusCode::NOT_FOUND,
+            Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
+            Self::RunGoing => StatusCode::CONFLICT,
+            Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::HostNotAllowed => StatusCode::MISDIRECTED_REQUEST,
+            Self::InvalidBody => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::Overloaded | Self::Timeout | Self::DatabaseUnavailable => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 
-    pub(super) fn unavailable(detail: &'static str) -> Self {
+    pub(super) fn title(self) -> &'static str {
+        match self {
+            Self::BadRequest => "The request cannot be read",
+            Self::Unauthorized => "A token is needed",
+            Self::Forbidden => "The token does not allow this",
+            Self::OriginNotAllowed => "Another site may not ask this",
+            Self::NotFound => "There is no such resource",
+            Self::DatabaseNotFound => "There is no such database",
+            Self::InboxNotFound => "There is no such inbox",
+            Self::RunNotFound => "There is no such run",
+            Self::MethodNotAllowed => "The resource does not have this method",
+            Self::RunGoing => "A run is going",
+            Self::BodyTooLarge => "The body is too large",
+            Self::UnsupportedMediaType => "The body must be JSON",
+            Self::HostNotAllowed => "The service is not known by this name",
+            Self::InvalidBody => "The body does not say what is needed",
+            Self::Internal => "Something went wrong here",
+            Self::Overloaded => "Too many requests at once",
+            Self::Timeout => "It took too long",
+            Self::DatabaseUnavailable => "The database is unavailable",
+        }
+    }
+
+    /// The URN.
+    pub(super) fn urn(self) -> String {
+        // It is serialized as a string, and a unit variant cannot fail.
+        serde_json::to_value(self)
+            .ok()
+            .and_then(|value| Some(value.as_str()?.to_owned()))
+            .unwrap_or_default()
+    }
+}
+
+/// A problem, as RFC 9457 has it.
+#[derive(Debug, Clone, serde::Serialize, utoipa::ToSchema)]
+pub(super) struct Problem {
+    /// What kind it is; stable.
+    #[serde(rename = "type")]
+    kind: ProblemType,
+    /// The kind as a sentence.
+    title: &'static str,
+    /// The HTTP status.
+    status: u16,
+    /// What is wrong with this request.
+    detail: Cow<'static, str>,
+    /// Only with `run-going`: where.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    going: Option<Vec<Going>>,
+}
+
+/// A run that is in the way.
+#[derive(Debug, Clone, serde::Serialize, utoipa::ToSchema)]
+pub(super) struct Going {
+    /// The database.
+    pub(super) database: String,
+    /// The run, where it is known.
+    pub(super) run: Option<Uuid>,
+    /// The database session that runs it, where another process does.
+    pub(super) holder: Option<crate::postgres::lock::LockHolder>,
+}
+
+impl Problem {
+    pub(super) fn new(kind: ProblemType, detail: impl Into<Cow<'static, str>>) -> Self {
         Self {
-            kind: "urn:inboxd:problem:database-unavailable",
-            title: "Database unavailable",
-            status: 503,
-            detail,
+            kind,
+            title: kind.title(),
+            status: kind.status().as_u16(),
+            detail: detail.into(),
+            going: None,
+        }
+    }
+
+    pub(super) fn unavailable(detail: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(ProblemType::DatabaseUnavailable, detail)
+    }
+
+    pub(super) fn run_going(going: Vec<Going>) -> Self {
+        let detail = "nothing was done; ask again when that run has ended";
+        Self {
+            going: Some(going),
+            ..Self::new(ProblemType::RunGoing, detail)
         }
     }
 }
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let retry = status == StatusCode::SERVICE_UNAVAILABLE;
-        let mut response = (status, Json(self)).into_response();
+        let kind = self.kind;
+        let mut response = (kind.status(), Json(self)).into_response();
         let headers = response.headers_mut();
-        headers.insert(
-            header::CONTENT_TYPE,
-            HeaderValue::from_static("application/problem+json"),
-        );
-        if retry {
-            headers.insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
+        let retry_after = match kind {
+            ProblemType::Overloaded => Some("1"),
+            ProblemType::Timeout | ProblemType::DatabaseUnavailable => Some("5"),
+            _ => None,
+        };
+        if let Some(seconds) = retry_after {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from_static(seconds));
+        }
+        if kind == ProblemType::Unauthorized {
+            let challenge = HeaderValue::from_static("Bearer realm=\"inboxd\"");
+            headers.insert(header::WWW_AUTHENTICATE, challenge);
         }
         response
     }

@@ -128,7 +128,13 @@ fn uncommented_but(left_out: &str) -> super::Config {
     let text: String = EXAMPLE
         .lines()
         .map(|line| match line.strip_prefix("# ") {
-            Some(rest) if rest.contains(" = ") && !rest.starts_with("url") && !rest.starts_with(left_out) => {
+            // A URL and a token are to be found nowhere here.
+            Some(rest)
+                if rest.contains(" = ")
+                    && !rest.starts_with("url")
+                    && !rest.contains("_tokens")
+                    && !rest.starts_with(left_out) =>
+            {
                 format!("{rest}\n")
             }
             _ if left_out == "before_drop" && line.starts_with("on_expiry") => "on_expiry = \"keep\"\n".to_owned(),

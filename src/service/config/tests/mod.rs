@@ -45,7 +45,7 @@ fn nothing_at_all_is_a_configuration_without_a_database() {
     assert_eq!(config.databases[0].inboxes.len(), 1);
     assert_eq!(config.databases[0].inboxes[0].table.to_string(), "public.inbox");
     assert_eq!(config.databases[0].inboxes[0].name, "main.public.inbox");
-    assert_eq!(config.listen.to_string(), "127.0.0.1:8087");
+    assert_eq!(config.http.listen.to_string(), "127.0.0.1:8087");
 }
 
 #[test]
@@ -462,4 +462,100 @@ fn what_is_given_arrives() {
 fn a_file_that_is_not_there_is_named() {
     let error = Config::load(Some(Path::new("/nonexistent/inboxd.toml")), HashMap::new()).unwrap_err();
     assert_tells(&error.to_string(), &["/nonexistent/inboxd.toml"]);
+}
+
+/// Tokens as the file names them, each found in a variable.
+const TOKENS: &str = "[http]\nread_tokens = [{ name = 'grafana', variable = 'GRAFANA' }, { name = 'old', variable = 'OLD' }]\n\
+                      admin_tokens = [{ name = 'ops', variable = 'OPS' }]\nlisten = '0.0.0.0:80'";
+const FOUND: [(&str, &str); 3] = [
+    ("GRAFANA", "grafana-grafana-"),
+    ("OLD", "0123456789abcdef\n"),
+    ("OPS", "ops-ops-ops-ops-"),
+];
+
+#[test]
+fn with_tokens_any_address_may_be_served_and_no_token_is_shown() {
+    let config = load(TOKENS, &FOUND).unwrap();
+    let tokens = &config.http.tokens;
+    assert_eq!(tokens.recognize(b"grafana-grafana-"), Some(("grafana", Access::Read)));
+    assert_eq!(tokens.recognize(b"0123456789abcdef"), Some(("old", Access::Read)));
+    assert_eq!(tokens.recognize(b"ops-ops-ops-ops-"), Some(("ops", Access::Admin)));
+    let shown = format!("{config:?}");
+    assert!(
+        shown.contains("grafana") && !shown.contains("grafana-grafana-"),
+        "{shown}"
+    );
+}
+
+#[test]
+fn a_token_may_stand_in_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("token");
+    std::fs::write(&file, "abcdefghijklmnop\n").unwrap();
+    let text = format!("[http]\nadmin_tokens = [{{ name = 'ops', file = {file:?} }}]");
+    let config = load(&text, &[]).unwrap();
+    assert_eq!(
+        config.http.tokens.recognize(b"abcdefghijklmnop"),
+        Some(("ops", Access::Admin))
+    );
+}
+
+#[test]
+fn a_token_that_cannot_be_had_or_guarded_is_refused_without_being_shown() {
+    let with = |list: &str| format!("[http]\nread_tokens = [{list}]");
+    for (list, parts) in [
+        (
+            "{ name = 'a', variable = 'SHORT' }",
+            ["http.read_tokens.0", "16 to 512"],
+        ),
+        (
+            "{ name = 'a', variable = 'ODD' }",
+            ["http.read_tokens.0", "openssl rand"],
+        ),
+        (
+            "{ name = 'a', variable = 'NOWHERE' }",
+            ["read_tokens.0.variable", "NOWHERE"],
+        ),
+        (
+            "{ name = 'a', variable = 'INBOXD_X' }",
+            ["read_tokens.0", "beginning otherwise"],
+        ),
+        (
+            "{ name = 'a', file = '/nowhere/at/all' }",
+            ["read_tokens.0.file", "/nowhere"],
+        ),
+        ("{ name = 'a' }", ["read_tokens.0", "either file"]),
+        ("{ name = 'a b', variable = 'GOOD' }", ["read_tokens.0.name", "a b"]),
+        (
+            "{ name = 'a', variable = 'GOOD' }, { name = 'a', variable = 'OTHER' }",
+            ["read_tokens.1", "a has it already"],
+        ),
+        (
+            "{ name = 'a', variable = 'GOOD' }, { name = 'b', variable = 'GOOD' }",
+            ["read_tokens.1", "a has it already"],
+        ),
+    ] {
+        let environment = [
+            ("SHORT", "secret-secret-1"),
+            ("ODD", "secret secret secret"),
+            ("GOOD", "secret-secret-secret"),
+            ("OTHER", "secret-secret-secret2"),
+        ];
+        let error = load(&with(list), &environment).unwrap_err().to_string();
+        assert_tells(&error, &parts);
+        assert!(!error.contains("secret"), "{error}");
+    }
+    // Written into the file itself: of the wrong type, and not to be repeated.
+    let error = refusal("[http]\nread_tokens = ['secret-secret-secret']");
+    assert!(!error.contains("secret"), "{error}");
+    let error = refusal("[http]\nadmin_tokens = 'secret-secret-secret'");
+    assert!(!error.contains("secret"), "{error}");
+    assert_tells(
+        &refusal("[http]\nhosts = ['http://a']"),
+        &["http.hosts", "http://a", "without port"],
+    );
+    assert_tells(
+        &refusal("[http]\nopen_metrics = 'maybe'"),
+        &["http.open_metrics", "maybe"],
+    );
 }
