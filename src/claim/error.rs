@@ -75,7 +75,7 @@ impl ClaimErrorKind {
         error.code().map_or(Self::Other, |code| Self::of_sqlstate(&code))
     }
 
-    pub(super) fn of(error: &sqlx::Error) -> Self {
+    pub(crate) fn of(error: &sqlx::Error) -> Self {
         match error {
             sqlx::Error::Database(database) => Self::of_database(&**database),
             sqlx::Error::Io(_)

@@ -4,6 +4,7 @@
 
 mod apply;
 mod before_drop;
+mod canary;
 mod init;
 pub mod operate;
 mod pass;
@@ -11,6 +12,7 @@ mod report;
 mod takeover;
 
 pub use apply::Retries;
+pub use canary::{Canary, LONGEST_CANARY_ROUND, canaries};
 pub use init::{InitReport, InitializedInbox, init};
 #[cfg(feature = "service")]
 pub(crate) use pass::random_uuid;

@@ -7,7 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use super::status::{CheckCode, DatabaseStatus, InboxStatus, PartitionState, Status};
+use super::{
+    status::{CheckCode, DatabaseStatus, InboxStatus, PartitionState, Status},
+    worker::CanaryStatus,
+};
 use crate::{
     postgres::ErrorKind,
     pure::{Day, Finding, FindingCode, Severity},
@@ -88,10 +91,11 @@ pub struct HealthCheck {
 }
 
 /// The checks of an inbox, in the order in which they are told.
-const INBOX_CHECKS: [&str; 17] = [
+const INBOX_CHECKS: [&str; 18] = [
     "table",
     "ownership",
     "runway",
+    "canary",
     "days_ahead",
     "gaps",
     "key",
@@ -314,6 +318,7 @@ fn of_inbox(database: &DatabaseStatus, inbox: &InboxStatus) -> Vec<(&'static str
     change("runway", &|check| {
         check.measured(inbox.runway_seconds.map(|seconds| seconds as f64), "s")
     });
+    change("canary", &|check| canary(check, inbox));
     change("days_ahead", &|check| days_ahead(check, inbox, database.now));
     change("pending_detach", &|check| {
         pending(check.measured(count(PartitionState::PendingDetach), "partitions"))
@@ -367,6 +372,15 @@ pub fn existing_days_ahead(inbox: &InboxStatus, now: DateTime<Utc>) -> Option<i6
     // The runway is in whole seconds, cut off; its end is a midnight.
     let end = now.checked_add_signed(TimeDelta::try_seconds(inbox.runway_seconds?.checked_add(1)?)?)?;
     Some((end - Day::containing(now).end()).num_days().max(0))
+}
+
+/// What a consumer would see now, as far as the last canary knows.
+fn canary(check: HealthCheck, inbox: &InboxStatus) -> HealthCheck {
+    let check = check.measured(inbox.canary.as_ref().map(|canary| canary.duration_seconds), "s");
+    match inbox.canary.as_ref().and_then(CanaryStatus::complaint) {
+        Some((severity, output, remedy)) => check.judged(severity.into(), output, &remedy),
+        None => check,
+    }
 }
 
 /// It is judged by the runway, which knows that a new day is made minutes after midnight.

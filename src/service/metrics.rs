@@ -11,6 +11,7 @@ use super::{
     health::{Health, HealthStatus, existing_days_ahead, health},
     status::{DatabaseStatus, InboxStatus, PartitionState, PartitionStatus, Status},
 };
+use crate::pure::Severity;
 
 /// What is rendered.
 pub(super) struct Source<'a> {
@@ -249,9 +250,36 @@ fn of_inboxes(page: &mut Page, status: &Status) {
     page.of_each_inbox(status, oldest, |_, inbox| {
         Some(inbox.oldest_transaction_seconds.unwrap_or(0) as f64)
     });
+    canaries(page, status);
     let steps = ("inboxd_planned_steps", "Steps that a run would do now.");
     page.of_each_inbox(status, steps, |_, inbox| Some(inbox.steps.len() as f64));
     partitions(page, status);
+}
+
+fn canaries(page: &mut Page, status: &Status) {
+    let success = (
+        "inboxd_canary_success",
+        "Whether the last canary, a claim that is rolled back, came out fresh.",
+    );
+    page.of_each_inbox(status, success, |_, inbox| {
+        Some(f64::from(u8::from(inbox.canary.as_ref()?.severity == Severity::Info)))
+    });
+    let duration = (
+        "inboxd_canary_duration_seconds",
+        "How long the last canary's claim took.",
+    );
+    page.of_each_inbox(status, duration, |_, inbox| {
+        Some(inbox.canary.as_ref()?.duration_seconds)
+    });
+    let at = (
+        "inboxd_canary_timestamp_seconds",
+        "When the last canary was tried, by this host's clock.",
+    );
+    page.of_each_inbox(
+        status,
+        at,
+        |_, inbox| Some(inbox.canary.as_ref()?.at.timestamp() as f64),
+    );
 }
 
 fn partitions(page: &mut Page, status: &Status) {

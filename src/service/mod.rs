@@ -14,3 +14,4 @@ mod worker;
 pub use cron::{CronError, Schedule};
 pub use serve::{ServeError, Serving, serve};
 pub use status::{Check, CheckCode, DatabaseStatus, InboxStatus, PartitionState, PartitionStatus, Status, read_status};
+pub use worker::CanaryStatus;

@@ -6,7 +6,11 @@ use sqlx::{
     PgPool,
     postgres::{PgConnectOptions, PgPoolOptions},
 };
-use tokio::{net::TcpListener, task::JoinHandle};
+use tokio::{
+    net::TcpListener,
+    sync::{Notify, mpsc},
+    task::JoinHandle,
+};
 use tokio_cron_scheduler::{Job, JobScheduler};
 use tokio_util::sync::CancellationToken;
 
@@ -15,7 +19,7 @@ use super::{
     counters::Counters,
     http,
     reading::Reader,
-    worker::{Asker, Heart, Shared, Worker},
+    worker::{Asker, Canaries, Heart, Met, Shared, Worker},
 };
 use crate::{
     clock::Clock,
@@ -76,9 +80,11 @@ pub async fn serve(config: Config, clock: Clock, shutdown: CancellationToken) ->
     })?;
     let config = Arc::new(config);
     let (mut workers, mut askers, mut members) = (Vec::new(), Vec::new(), Vec::new());
+    let judge = Arc::new(Notify::new());
     for database in &config.databases {
         let (database, shared) = (Arc::new(database.clone()), Shared::default());
         let (asker, asked) = Worker::channel();
+        let (canaries_asked, canaries_asks) = mpsc::channel(1);
         let counters = Counters::new(database.inboxes.iter().map(|spec| spec.name.as_str()));
         let pool = database.options.as_ref().map(read_pool);
         let reader = Reader::new(config.clone(), database.clone(), clock.clone(), pool);
@@ -90,8 +96,18 @@ pub async fn serve(config: Config, clock: Clock, shutdown: CancellationToken) ->
             shared: shared.clone(),
             counters: counters.clone(),
             reader: reader.clone(),
+            canaries: canaries_asked,
             shutdown: shutdown.clone(),
         };
+        let met = Met::default();
+        let canaries = Canaries {
+            database: database.clone(),
+            clock: clock.clone(),
+            met: met.clone(),
+            landed: judge.clone(),
+            shutdown: shutdown.clone(),
+        };
+        workers.push(tokio::spawn(canaries.fly(canaries_asks)));
         workers.push(tokio::spawn(worker.work(asked)));
         asker.ask(Trigger::Start);
         askers.push(asker.clone());
@@ -101,6 +117,7 @@ pub async fn serve(config: Config, clock: Clock, shutdown: CancellationToken) ->
             counters,
             asker,
             reader,
+            met,
         });
     }
     let heart = Heart::new();

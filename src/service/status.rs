@@ -6,6 +6,7 @@ use sqlx::PgConnection;
 use super::{
     config::{Config, Database},
     cron::Schedule,
+    worker::CanaryStatus,
 };
 use crate::{
     clock::Clock,
@@ -180,6 +181,8 @@ pub struct InboxStatus {
     pub retention: Retention,
     /// Days that must exist after today.
     pub ahead_days: i64,
+    /// What the last canary met: a claim that is tried after each run of the service, and rolled back. None before the first.
+    pub canary: Option<CanaryStatus>,
     /// Seconds since the oldest transaction began that holds the inbox; none when none does, or it may not be seen.
     pub oldest_transaction_seconds: Option<i64>,
     /// The worst of its findings.
@@ -449,6 +452,7 @@ fn inbox_status(spec: &InboxSpec, planned: PlannedInbox, observed: &Observed, no
         consumers: spec.policy.consumers,
         retention: plan.retention,
         ahead_days: spec.policy.ahead.days(),
+        canary: None,
         oldest_transaction_seconds: None,
         severity: plan.severity(),
         runway_seconds: plan.runway_seconds,

@@ -24,11 +24,14 @@ use crate::{
 };
 
 mod ask;
+mod canaries;
 mod pass;
 mod state;
 
 use ask::RunRequest;
 pub(super) use ask::{Asked, Asker, Ended};
+pub use canaries::CanaryStatus;
+pub(super) use canaries::{Canaries, Met};
 use pass::{Passed, Work};
 pub(super) use state::{Heart, Shared};
 
@@ -49,6 +52,8 @@ pub(super) struct Worker {
     pub(super) counters: Counters,
     /// Told that what it has read is old, after each run.
     pub(super) reader: Reader,
+    /// Asked for a round of canaries after each pass.
+    pub(super) canaries: mpsc::Sender<()>,
     pub(super) shutdown: CancellationToken,
 }
 
@@ -159,6 +164,10 @@ impl Worker {
         self.counters.run(passed.outcome(), begun.elapsed());
         self.reader.forget();
         self.shared.update(|state| state.going = None);
+        if passed.lets_canaries_fly() {
+            // Full: a round is waiting already.
+            let _ = self.canaries.try_send(());
+        }
         passed
     }
 

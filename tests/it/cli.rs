@@ -112,6 +112,7 @@ async fn a_script_gets_json_with_keys_that_stay() {
     assert_eq!(
         keys(&run),
         [
+            "canaries",
             "database",
             "finished_at",
             "id",

@@ -6,7 +6,10 @@ use anyhow::{Context, Result};
 use inboxd::{
     Event, Scenario, Severity,
     clock::Clock,
-    maintain::{PassOutcome, PassRequest, RunOutcome, Trigger, init, plan_all, run_pass, takeover},
+    maintain::{
+        Canary, LONGEST_CANARY_ROUND, PassOutcome, PassRequest, RunOutcome, Trigger, canaries, init, plan_all,
+        run_pass, takeover,
+    },
     postgres::{self, DbError},
     service::{
         DatabaseStatus, Status,
@@ -15,7 +18,7 @@ use inboxd::{
     },
     simulate,
 };
-use sqlx::PgConnection;
+use sqlx::{PgConnection, postgres::PgConnectOptions};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -301,6 +304,27 @@ async fn take_over(config: &Config, json: bool) -> Result<ExitCode> {
     Ok(answers.exit_code())
 }
 
+/// A pass, and what a consumer would see after it.
+#[derive(Debug, serde::Serialize)]
+pub(crate) struct Ran {
+    #[serde(flatten)]
+    pub(crate) outcome: PassOutcome,
+    pub(crate) canaries: Vec<Canary>,
+}
+
+/// The pass has done its work; that these could not be tried is no failure of it.
+async fn try_claims(database: &Database, options: &PgConnectOptions) -> Vec<Canary> {
+    let mut met = Vec::new();
+    let flown = canaries(options, database.inboxes.iter(), LONGEST_CANARY_ROUND, |canary| {
+        met.push(canary)
+    })
+    .await;
+    if let Err(error) = flown {
+        tracing::warn!(database = database.name, %error, "the canaries could not fly");
+    }
+    met
+}
+
 async fn run_once(config: &Config, options: Run, clock: &Clock, json: bool) -> Result<ExitCode> {
     let shutdown = CancellationToken::new();
     let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
@@ -323,20 +347,24 @@ async fn run_once(config: &Config, options: Run, clock: &Clock, json: bool) -> R
             clock,
             stop: &stop,
         };
-        run_pass(connection, request).await
+        let outcome = run_pass(connection, request).await?;
+        let canaries = match (&outcome, database.connect_options()) {
+            (PassOutcome::Ran(_), Ok(options)) => try_claims(database, options).await,
+            _ => Vec::new(),
+        };
+        Ok::<_, DbError>(Ran { outcome, canaries })
     })
     .await;
     listening.abort();
     print(json, &answers, text::outcomes)?;
-    let partial =
-        |outcome: &PassOutcome| matches!(outcome, PassOutcome::Ran(report) if report.outcome == RunOutcome::Partial);
+    let partial = |ran: &Ran| matches!(&ran.outcome, PassOutcome::Ran(report) if report.outcome == RunOutcome::Partial);
     Ok(if answers.exit_code() != ExitCode::SUCCESS {
         ExitCode::FAILURE
     } else if answers.done().any(partial) {
         ExitCode::from(PARTIAL)
     } else if answers
         .done()
-        .any(|outcome| matches!(outcome, PassOutcome::Busy { .. }))
+        .any(|ran| matches!(ran.outcome, PassOutcome::Busy { .. }))
     {
         ExitCode::from(BUSY)
     } else {

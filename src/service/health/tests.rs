@@ -23,6 +23,7 @@ fn inbox() -> InboxStatus {
         consumers: Consumers::One,
         retention: Retention::For(TimeDelta::days(7)),
         ahead_days: 7,
+        canary: None,
         oldest_transaction_seconds: None,
         severity: Severity::Info,
         // To the end of 8 December, less what is cut off.

@@ -33,7 +33,7 @@ use super::{
     counters::Counters,
     reading::{ReadError, Reader},
     status::{DatabaseStatus, InboxStatus, Status},
-    worker::{Asker, Heart, Shared},
+    worker::{Asker, Heart, Met, Shared},
 };
 use crate::clock::Clock;
 
@@ -56,6 +56,7 @@ pub(super) struct Member {
     pub(super) counters: Counters,
     pub(super) asker: Asker,
     pub(super) reader: Reader,
+    pub(super) met: Met,
 }
 
 /// Every route of the API with its description. What is not described is not served.
@@ -108,13 +109,22 @@ impl Context {
     async fn status(&self) -> Status {
         let readings = self.read_all().await;
         let databases = readings.into_iter().map(|(member, reading)| match reading {
-            Ok(status) => (*status).clone(),
+            Ok(status) => self.with_canaries(member, (*status).clone()),
             Err(error) => DatabaseStatus {
                 error_kind: Some(error.kind),
                 ..DatabaseStatus::unreadable(&member.database.name, error.message)
             },
         });
         Status::of(&self.config, databases.collect(), self.clock.now()).without_database_text()
+    }
+
+    /// What the canaries met is known here, not in the database.
+    fn with_canaries(&self, member: &Member, mut status: DatabaseStatus) -> DatabaseStatus {
+        let now = self.clock.now();
+        for inbox in &mut status.inboxes {
+            inbox.canary = member.met.last(&inbox.inbox, &self.config.schedule, now);
+        }
+        status
     }
 
     /// The same where at least one database can be read.
@@ -148,6 +158,7 @@ impl Context {
             .read()
             .await
             .map_err(|error| Problem::unavailable(error.message))?;
+        let status = Arc::new(self.with_canaries(member, (*status).clone()));
         let inbox = status.inboxes.iter().find(|inbox| inbox.inbox == name).cloned();
         // A status has every inbox of the configuration.
         let inbox = inbox.ok_or_else(|| Problem::new(ProblemType::Internal, "the inbox is not in the status"))?;

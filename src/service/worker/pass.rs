@@ -35,6 +35,19 @@ impl Passed {
         }
     }
 
+    /// Whether consumers may be claiming, so that it is worth to see how they fare: also beside a pass of another replica,
+    /// while the schedule is paused, and after a pass that failed. A standby takes no claim, and a database that cannot be
+    /// reached says so itself.
+    pub(super) fn lets_canaries_fly(&self) -> bool {
+        match &self.ended {
+            Ended::Ran(_) | Ended::Busy { .. } | Ended::Paused(_) => true,
+            Ended::Standby => false,
+            Ended::Failed { kind, .. } => {
+                !matches!(kind, ErrorKind::Unreachable | ErrorKind::Refused | ErrorKind::Missing)
+            }
+        }
+    }
+
     pub(super) fn outcome(&self) -> &'static str {
         match &self.ended {
             Ended::Ran(report) => report.outcome.as_str(),

@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::super::cron::Schedule;
 
 /// How late a pass may be before the service counts as not ready.
-const PASS_MAY_BE_LATE_BY: chrono::TimeDelta = chrono::TimeDelta::minutes(5);
+pub(super) const PASS_MAY_BE_LATE_BY: chrono::TimeDelta = chrono::TimeDelta::minutes(5);
 /// How long the schedule's heart, which beats every half minute, may be silent.
 const HEART_MAY_BE_SILENT_FOR: Duration = Duration::from_secs(180);
 

@@ -2,19 +2,22 @@
 
 use std::fmt::Write as _;
 
-use inboxd::maintain::{PassOutcome, StepOutcome};
+use inboxd::maintain::{Canary, PassOutcome, StepOutcome};
 
 use super::{findings, operate::paused, runway};
-use crate::commands::{Answered, Answers};
+use crate::commands::{Answered, Answers, Ran};
 
-pub(crate) fn outcomes(answers: &Answers<PassOutcome>) -> String {
+pub(crate) fn outcomes(answers: &Answers<Ran>) -> String {
     let mut text = String::new();
     for answer in &answers.databases {
         let Answered::Done(done) = &answer.result else { continue };
         if answers.databases.len() > 1 {
             let _ = writeln!(text, "database {}", answer.database);
         }
-        let _ = writeln!(text, "{}", outcome(done).trim_end());
+        let _ = writeln!(text, "{}", outcome(&done.outcome).trim_end());
+        for canary in &done.canaries {
+            let _ = writeln!(text, "{}", self::canary(canary));
+        }
     }
     text
 }
@@ -78,4 +81,21 @@ fn outcome(outcome: &PassOutcome) -> String {
         let _ = writeln!(text, "{} This run was a person's.", paused(pause));
     }
     text
+}
+
+fn canary(canary: &Canary) -> String {
+    let millis = (canary.duration_seconds * 1000.0).ceil();
+    match (&canary.error, &canary.message) {
+        (Some(error), _) | (None, Some(error)) => {
+            let remedy = canary.remedy.as_deref().unwrap_or_default();
+            format!(
+                "{}: a claim, tried and rolled back, was not fresh: {error}; {remedy}",
+                canary.inbox
+            )
+        }
+        (None, None) => format!(
+            "{}: a claim, tried and rolled back, was fresh within {millis} ms",
+            canary.inbox
+        ),
+    }
 }
