@@ -35,6 +35,18 @@ pub enum HealthStatus {
     Fail,
 }
 
+impl HealthStatus {
+    /// The status as one word.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pass => "pass",
+            Self::Warn => "warn",
+            Self::Fail => "fail",
+        }
+    }
+}
+
 impl From<Severity> for HealthStatus {
     fn from(severity: Severity) -> Self {
         match severity {
@@ -204,7 +216,12 @@ fn of_database(database: &DatabaseStatus) -> Vec<(&'static str, HealthCheck)> {
                 "see that it is up and lets inboxd in; the log has what it said",
             )
         };
-        return vec![(name, check().judged(HealthStatus::Fail, error.clone(), remedy))];
+        let failed = (name, check().judged(HealthStatus::Fail, error.clone(), remedy));
+        return if is_schema {
+            vec![("database", check()), failed]
+        } else {
+            vec![failed]
+        };
     }
     let since_success = database
         .last_run

@@ -1,5 +1,6 @@
 //! The service: config, schedule, status and HTTP. Composes what is below it; decides nothing about partitions.
 
+mod changes;
 pub mod config;
 mod counters;
 mod cron;
@@ -9,6 +10,7 @@ mod metrics;
 mod reading;
 mod serve;
 mod status;
+mod watch;
 mod worker;
 
 pub use cron::{CronError, Schedule};

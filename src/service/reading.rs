@@ -72,6 +72,8 @@ struct State {
     /// The reading that is going, and which it is: one that has been disowned no longer tells us anything.
     flight: Option<watch::Receiver<Option<Reading>>>,
     flights: u64,
+    /// What the last reading failed with, whole, as the log has it.
+    logged: Option<String>,
 }
 
 impl Reader {
@@ -134,9 +136,17 @@ impl Reader {
 impl Inner {
     async fn fly(self: Arc<Self>, number: u64, sender: watch::Sender<Option<Reading>>) {
         let reading = match tokio::time::timeout(READING_TIMEOUT, self.look()).await {
-            Ok(Ok(status)) => Ok(Arc::new(status)),
+            Ok(Ok(status)) => {
+                self.is_news(None);
+                Ok(Arc::new(status))
+            }
             Ok(Err(error)) => {
-                tracing::warn!(database = self.database.name, %error, "cannot read the status");
+                let database = &self.database.name;
+                if self.is_news(Some(error.to_string())) {
+                    tracing::warn!(database, %error, "cannot read the status");
+                } else {
+                    tracing::debug!(database, %error, "still cannot read the status");
+                }
                 Err(ReadError::of(&error))
             }
             Err(_) => Err(ReadError::unreachable("the database did not answer in time")),
@@ -148,6 +158,14 @@ impl Inner {
             }
         }
         sender.send_replace(Some(reading));
+    }
+
+    /// Whether a reading ended otherwise than the last.
+    fn is_news(&self, failure: Option<String>) -> bool {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_news = state.logged != failure;
+        state.logged = failure;
+        is_news
     }
 
     async fn look(&self) -> Result<DatabaseStatus, DbError> {

@@ -19,6 +19,7 @@ use super::{
     counters::Counters,
     http,
     reading::Reader,
+    watch::Watch,
     worker::{Asker, Canaries, Heart, Met, Shared, Worker},
 };
 use crate::{
@@ -97,6 +98,7 @@ pub async fn serve(config: Config, clock: Clock, shutdown: CancellationToken) ->
             counters: counters.clone(),
             reader: reader.clone(),
             canaries: canaries_asked,
+            judge: judge.clone(),
             shutdown: shutdown.clone(),
         };
         let met = Met::default();
@@ -127,13 +129,20 @@ pub async fn serve(config: Config, clock: Clock, shutdown: CancellationToken) ->
         .iter()
         .filter_map(|member| member.reader.pool().cloned())
         .collect();
-    let router = http::router(http::Context {
+    let context = http::Context {
         config,
         clock,
         heart,
         members: members.into(),
         requested: http::Requested::default(),
-    });
+    };
+    let watch = Watch {
+        context: context.clone(),
+        judge,
+        shutdown: shutdown.clone(),
+    };
+    workers.push(tokio::spawn(watch.watch()));
+    let router = http::router(context);
     let stop = shutdown.clone();
     let http = tokio::spawn(async move {
         let served = axum::serve(listener, router)

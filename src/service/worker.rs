@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -54,6 +54,8 @@ pub(super) struct Worker {
     pub(super) reader: Reader,
     /// Asked for a round of canaries after each pass.
     pub(super) canaries: mpsc::Sender<()>,
+    /// Told after each pass that health may be another.
+    pub(super) judge: Arc<Notify>,
     pub(super) shutdown: CancellationToken,
 }
 
@@ -148,7 +150,12 @@ impl Worker {
         let passed = match passed {
             Ok(Ok(passed)) => passed,
             Ok(Err(error)) => {
-                tracing::warn!(database = self.database.name, %error, trigger = trigger.as_str(), "the pass failed; it is tried again");
+                let (database, trigger) = (&self.database.name, trigger.as_str());
+                if self.shared.is_news(&error.to_string()) {
+                    tracing::warn!(database, %error, trigger, "the pass failed; it is tried again");
+                } else {
+                    tracing::debug!(database, %error, trigger, "the pass failed again");
+                }
                 Passed::failed(error.kind(), error.in_our_words())
             }
             Err(panic) => {
@@ -173,14 +180,22 @@ impl Worker {
 
     fn note(&self, passed: &Passed) {
         let now = self.clock.now();
-        let was_paused = self.shared.was_paused();
+        let (was_paused, was_standby) = (self.shared.was_paused(), self.shared.was_standby());
         self.shared.update(|state| {
             state.last_pass_at = Some(now);
+            // Beside the pass of another replica, days may be missing for a moment.
+            // On a standby they are made by whoever keeps its primary.
+            state.has_begun |= match passed.ended {
+                Ended::Busy { .. } => passed.not_ready.is_empty(),
+                Ended::Standby => false,
+                _ => true,
+            };
             match &passed.ended {
                 // What was known before it failed still stands.
                 Ended::Failed { why, .. } => state.error = Some(why.clone()),
                 ended => {
                     state.error = None;
+                    state.logged = None;
                     state.not_ready.clone_from(&passed.not_ready);
                     state.standby = matches!(ended, Ended::Standby);
                     // A standby does not say, and a run of a person's own does not ask.
@@ -199,6 +214,14 @@ impl Worker {
         if self.shared.was_paused() != was_paused {
             self.tell_of_a_pause(pause);
         }
+        if self.shared.was_standby() && !was_standby {
+            let database = &self.database.name;
+            tracing::info!(
+                database,
+                "the server is a standby; nothing is written until it is promoted"
+            );
+        }
+        self.judge.notify_one();
     }
 
     /// A line when the schedule is paused, and one when it goes on; none in between.
@@ -210,7 +233,7 @@ impl Worker {
                 paused_by,
                 reason,
                 ..
-            }) => tracing::warn!(
+            }) => tracing::info!(
                 database,
                 %paused_at,
                 paused_by,

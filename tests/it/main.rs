@@ -11,6 +11,8 @@ mod embedded;
 #[cfg(test)]
 mod exactly_once;
 #[cfg(test)]
+mod health_changes;
+#[cfg(test)]
 mod http;
 #[cfg(test)]
 mod init;

@@ -106,7 +106,7 @@ impl Context {
     }
 
     /// The status of all databases; one that cannot be read says so in its own place.
-    async fn status(&self) -> Status {
+    pub(in crate::service) async fn status(&self) -> Status {
         let readings = self.read_all().await;
         let databases = readings.into_iter().map(|(member, reading)| match reading {
             Ok(status) => self.with_canaries(member, (*status).clone()),

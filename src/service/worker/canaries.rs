@@ -110,11 +110,16 @@ pub(in crate::service) struct Canaries {
 impl Canaries {
     /// Flies a round each time that it is asked, until the shutdown.
     pub(in crate::service) async fn fly(self, mut asked: mpsc::Receiver<()>) {
+        let mut logged = None;
         while let Some(()) = self.until_shutdown(asked.recv()).await.flatten() {
             // In the middle of a claim too: the server rolls it back when the connection ends.
-            if self.until_shutdown(self.round()).await.is_none() {
+            let Some(failure) = self.until_shutdown(self.round()).await else {
                 return;
+            };
+            if let Some(error) = failure.as_ref().filter(|_| failure != logged) {
+                tracing::info!(database = self.database.name, error, "the canaries could not fly");
             }
+            logged = failure;
             self.landed.notify_one();
         }
     }
@@ -126,17 +131,13 @@ impl Canaries {
         }
     }
 
-    async fn round(&self) {
-        let database = &self.database.name;
-        let Ok(options) = self.database.connect_options() else {
-            return;
-        };
+    /// Why a round broke off, if it did. What was met before still stands, and grows old.
+    async fn round(&self) -> Option<String> {
+        let options = self.database.connect_options().ok()?;
         let specs = self.met.longest_first(&self.database.inboxes);
-        let told = |canary: Canary| self.met.note(database, self.clock.now(), canary);
-        // What was met before still stands, and grows old.
-        if let Err(error) = canaries(options, specs.into_iter(), LONGEST_CANARY_ROUND, told).await {
-            tracing::info!(database, %error, "the canaries could not fly");
-        }
+        let told = |canary: Canary| self.met.note(&self.database.name, self.clock.now(), canary);
+        let flown = canaries(options, specs.into_iter(), LONGEST_CANARY_ROUND, told).await;
+        flown.err().map(|error| error.to_string())
     }
 }
 

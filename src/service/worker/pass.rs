@@ -124,17 +124,11 @@ impl Work<'_> {
                 not_ready: self.look(&mut connection).await?,
                 ended: Ended::Paused(pause),
             },
-            PassOutcome::Standby => {
-                tracing::info!(
-                    database = database.name,
-                    "the server is a standby; nothing is written until it is promoted"
-                );
-                Passed {
-                    ended: Ended::Standby,
-                    whole: true,
-                    not_ready: Vec::new(),
-                }
-            }
+            PassOutcome::Standby => Passed {
+                ended: Ended::Standby,
+                whole: true,
+                not_ready: Vec::new(),
+            },
         };
         // The pass is over; whether the goodbye arrives does not matter.
         let _ = sqlx::Connection::close(connection).await;
@@ -160,7 +154,7 @@ impl Work<'_> {
     async fn busy(&self, connection: &mut PgConnection, holder: Option<LockHolder>) -> Result<Passed, DbError> {
         let Self { config, database, .. } = *self;
         let pid = holder.as_ref().map(|holder| holder.pid);
-        tracing::info!(database = database.name, pid, "another replica is running the pass");
+        tracing::debug!(database = database.name, pid, "another replica is running the pass");
         schema::check(connection).await?;
         let run = history::run_going(connection, &config.deployment).await?;
         let not_ready = self.look(connection).await?;

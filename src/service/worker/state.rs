@@ -28,6 +28,10 @@ pub(super) struct WorkerState {
     pub(super) standby: bool,
     /// Whether the schedule was paused.
     pub(super) paused: bool,
+    /// Whether what must be there has been made, or why not is known: from then on what is missing is worth telling.
+    pub(super) has_begun: bool,
+    /// What the last pass failed with, whole, as the log has it.
+    pub(super) logged: Option<String>,
     /// The run in hand.
     pub(super) going: Option<Uuid>,
 }
@@ -42,9 +46,26 @@ impl Shared {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).going
     }
 
+    /// Whether its health is worth telling.
+    pub(in crate::service) fn has_begun(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).has_begun
+    }
+
+    /// Whether a failure is another than the last, and so worth a line of the log.
+    pub(super) fn is_news(&self, failure: &str) -> bool {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_news = state.logged.as_deref() != Some(failure);
+        state.logged = Some(failure.to_owned());
+        is_news
+    }
+
     pub(super) fn update(&self, change: impl FnOnce(&mut WorkerState)) {
         // A panic cannot leave the state half-written: each change is a few assignments.
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    pub(super) fn was_standby(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).standby
     }
 
     pub(super) fn was_paused(&self) -> bool {
