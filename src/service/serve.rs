@@ -8,9 +8,10 @@ use sqlx::{
 };
 use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_cron_scheduler::{Job, JobScheduler};
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
+    acts::Acts,
     config::Config,
     counters::Counters,
     http,
@@ -56,6 +57,8 @@ pub struct Serving {
     workers: Vec<JoinHandle<()>>,
     http: JoinHandle<()>,
     scheduler: JobScheduler,
+    /// The acts of persons that are going.
+    acts: TaskTracker,
 }
 
 /// Starts the service: a worker for each database, the schedule that asks them, and HTTP. The first passes begin at once;
@@ -75,6 +78,7 @@ pub async fn serve(config: Config, clock: Clock, shutdown: CancellationToken) ->
         source,
     })?;
     let config = Arc::new(config);
+    let going = TaskTracker::new();
     let (mut workers, mut askers, mut members) = (Vec::new(), Vec::new(), Vec::new());
     for database in &config.databases {
         let (database, shared) = (Arc::new(database.clone()), Shared::default());
@@ -82,6 +86,13 @@ pub async fn serve(config: Config, clock: Clock, shutdown: CancellationToken) ->
         let counters = Counters::new(database.inboxes.iter().map(|spec| spec.name.as_str()));
         let pool = database.options.as_ref().map(read_pool);
         let reader = Reader::new(config.clone(), database.clone(), clock.clone(), pool);
+        let acts = Acts::new(
+            config.clone(),
+            database.clone(),
+            clock.clone(),
+            reader.clone(),
+            going.clone(),
+        );
         let worker = Worker {
             config: config.clone(),
             database: database.clone(),
@@ -101,6 +112,7 @@ pub async fn serve(config: Config, clock: Clock, shutdown: CancellationToken) ->
             counters,
             asker,
             reader,
+            acts,
         });
     }
     let heart = Heart::new();
@@ -135,6 +147,7 @@ pub async fn serve(config: Config, clock: Clock, shutdown: CancellationToken) ->
         workers,
         http,
         scheduler,
+        acts: going,
     })
 }
 
@@ -188,6 +201,9 @@ impl Serving {
                 self.http.abort();
             }
         }
+        // Nobody can ask for another any more.
+        self.acts.close();
+        self.acts.wait().await;
     }
 }
 
