@@ -1,5 +1,6 @@
 //! The service: config, schedule, status and HTTP. Composes what is below it; decides nothing about partitions.
 
+mod acts;
 mod changes;
 pub mod config;
 mod counters;

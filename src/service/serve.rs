@@ -12,9 +12,10 @@ use tokio::{
     task::JoinHandle,
 };
 use tokio_cron_scheduler::{Job, JobScheduler};
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
+    acts::Acts,
     config::Config,
     counters::Counters,
     http,
@@ -61,6 +62,8 @@ pub struct Serving {
     workers: Vec<JoinHandle<()>>,
     http: JoinHandle<()>,
     scheduler: JobScheduler,
+    /// The acts of persons that are going.
+    acts: TaskTracker,
 }
 
 /// Starts the service: a worker for each database, the schedule that asks them, and HTTP. The first passes begin at once;
@@ -80,6 +83,7 @@ pub async fn serve(config: Config, clock: Clock, shutdown: CancellationToken) ->
         source,
     })?;
     let config = Arc::new(config);
+    let going = TaskTracker::new();
     let (mut workers, mut askers, mut members) = (Vec::new(), Vec::new(), Vec::new());
     let judge = Arc::new(Notify::new());
     for database in &config.databases {
@@ -89,6 +93,13 @@ pub async fn serve(config: Config, clock: Clock, shutdown: CancellationToken) ->
         let counters = Counters::new(database.inboxes.iter().map(|spec| spec.name.as_str()));
         let pool = database.options.as_ref().map(read_pool);
         let reader = Reader::new(config.clone(), database.clone(), clock.clone(), pool);
+        let acts = Acts::new(
+            config.clone(),
+            database.clone(),
+            clock.clone(),
+            reader.clone(),
+            going.clone(),
+        );
         let worker = Worker {
             config: config.clone(),
             database: database.clone(),
@@ -120,6 +131,7 @@ pub async fn serve(config: Config, clock: Clock, shutdown: CancellationToken) ->
             asker,
             reader,
             met,
+            acts,
         });
     }
     let heart = Heart::new();
@@ -161,6 +173,7 @@ pub async fn serve(config: Config, clock: Clock, shutdown: CancellationToken) ->
         workers,
         http,
         scheduler,
+        acts: going,
     })
 }
 
@@ -214,6 +227,9 @@ impl Serving {
                 self.http.abort();
             }
         }
+        // Nobody can ask for another any more.
+        self.acts.close();
+        self.acts.wait().await;
     }
 }
 

@@ -100,6 +100,8 @@ pub struct DatabaseStatus {
     pub clock_skew_seconds: Option<f64>,
     /// Whether the server is a standby.
     pub standby: bool,
+    /// The pause of the schedule; none while it is not paused.
+    pub paused: Option<Pause>,
     /// What concerns the service rather than one inbox.
     pub checks: Vec<Check>,
     /// The replicas of the deployment that are alive.
@@ -122,6 +124,7 @@ impl DatabaseStatus {
             now: None,
             clock_skew_seconds: None,
             standby: false,
+            paused: None,
             checks: Vec::new(),
             replicas: Vec::new(),
             inboxes: Vec::new(),
@@ -324,6 +327,7 @@ pub async fn read_status(
         now: Some(now),
         clock_skew_seconds: Some(clock_skew_seconds),
         standby,
+        paused,
         checks,
         replicas,
         inboxes,

@@ -127,6 +127,15 @@ impl OperateError {
         &self.0.message
     }
 
+    /// The error without what the database or the driver said: for those who may not see that.
+    #[must_use]
+    pub fn in_our_words(&self) -> String {
+        match &self.0.source {
+            Some(source) => source.in_our_words(),
+            None => self.to_string(),
+        }
+    }
+
     /// What to do.
     #[must_use]
     pub fn remedy(&self) -> &str {

@@ -12,6 +12,7 @@ use crate::postgres::{
 
 /// A pause that stands.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "service", derive(utoipa::ToSchema))]
 pub struct Pause {
     /// The deployment.
     pub deployment: String,

@@ -29,13 +29,14 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use self::problem::{Problem, ProblemType};
 pub(super) use self::run_now::Requested;
 use super::{
+    acts::Acts,
     config::{Config, Database},
     counters::Counters,
     reading::{ReadError, Reader},
     status::{DatabaseStatus, InboxStatus, Status},
     worker::{Asker, Heart, Met, Shared},
 };
-use crate::clock::Clock;
+use crate::{clock::Clock, pure::InboxSpec};
 
 /// What the endpoints need.
 #[derive(Debug, Clone)]
@@ -57,6 +58,8 @@ pub(super) struct Member {
     pub(super) asker: Asker,
     pub(super) reader: Reader,
     pub(super) met: Met,
+    #[expect(dead_code, reason = "the endpoints and the page call it")]
+    pub(super) acts: Acts,
 }
 
 /// Every route of the API with its description. What is not described is not served.
@@ -141,18 +144,17 @@ impl Context {
         }
     }
 
+    /// An inbox of the configuration, with its database.
+    fn spec(&self, name: &str) -> Option<(&Member, &InboxSpec)> {
+        self.members.iter().find_map(|member| {
+            let spec = member.database.inboxes.iter().find(|spec| spec.name == name)?;
+            Some((member, spec))
+        })
+    }
+
     /// One inbox, with the name of its database and that one's clock.
     async fn inbox(&self, name: &str) -> Result<(Arc<DatabaseStatus>, InboxStatus), Problem> {
-        let member = self
-            .members
-            .iter()
-            .find(|member| member.database.inboxes.iter().any(|spec| spec.name == name))
-            .ok_or_else(|| {
-                Problem::new(
-                    ProblemType::InboxNotFound,
-                    "see /v1/inboxes for those that are configured",
-                )
-            })?;
+        let (member, _) = self.spec(name).ok_or_else(inbox_not_found)?;
         let status = member
             .reader
             .read()
@@ -164,6 +166,11 @@ impl Context {
         let inbox = inbox.ok_or_else(|| Problem::new(ProblemType::Internal, "the inbox is not in the status"))?;
         Ok((status, inbox))
     }
+}
+
+fn inbox_not_found() -> Problem {
+    let detail = "see /v1/inboxes for those that are configured";
+    Problem::new(ProblemType::InboxNotFound, detail)
 }
 
 #[cfg(test)]
