@@ -16,7 +16,8 @@ pub(super) const BETTER_FOR: Duration = Duration::from_secs(10);
 /// One check of one inbox or database that has changed.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub(super) struct HealthChange {
-    /// When it was told, by the host's clock.
+    /// When it was told, by the host's clock. Whoever posts it says so outside of it.
+    #[serde(skip)]
     pub(super) at: DateTime<Utc>,
     pub(super) deployment: String,
     pub(super) check: &'static str,

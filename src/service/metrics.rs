@@ -10,6 +10,7 @@ use super::{
     counters::{Counts, RUN_BUCKETS},
     health::{Health, HealthStatus, existing_days_ahead, health},
     status::{DatabaseStatus, InboxStatus, PartitionState, PartitionStatus, Status},
+    webhook::WebhookCounts,
 };
 use crate::pure::Severity;
 
@@ -17,6 +18,7 @@ use crate::pure::Severity;
 pub(super) struct Source<'a> {
     pub(super) status: &'a Status,
     pub(super) counts: &'a [(&'a str, Counts)],
+    pub(super) webhook: Option<WebhookCounts>,
 }
 
 /// Everything, in the text format.
@@ -28,6 +30,9 @@ pub(super) fn render(source: &Source<'_>) -> String {
     of_inboxes(&mut page, source.status);
     of_runs(&mut page, source.counts);
     of_drops(&mut page, source.counts);
+    if let Some(counts) = source.webhook {
+        of_webhook(&mut page, counts);
+    }
     page.0
 }
 
@@ -370,6 +375,26 @@ fn of_runs(page: &mut Page, counts: &[(&str, Counts)]) {
     for (database, counts) in counts {
         page.sample(name, &[("database", database)], counts.panics as f64);
     }
+}
+
+fn of_webhook(page: &mut Page, counts: WebhookCounts) {
+    let name = "inboxd_webhook_changes_total";
+    let help =
+        "Changes of health by what became of them: sent, failed after all tries, dropped because too many waited.";
+    page.family(name, "counter", help);
+    for (outcome, count) in [
+        ("sent", counts.sent),
+        ("failed", counts.failed),
+        ("dropped", counts.dropped),
+    ] {
+        page.sample(name, &[("outcome", outcome)], count as f64);
+    }
+    let name = "inboxd_webhook_retries_total";
+    page.family(name, "counter", "Tries of a post after its first.");
+    page.sample(name, &[], counts.retries as f64);
+    let name = "inboxd_webhook_waiting";
+    page.family(name, "gauge", "Changes of health that wait to be posted.");
+    page.sample(name, &[], counts.waiting as f64);
 }
 
 fn of_drops(page: &mut Page, counts: &[(&str, Counts)]) {

@@ -12,6 +12,7 @@ mod reading;
 mod serve;
 mod status;
 mod watch;
+mod webhook;
 mod worker;
 
 pub use cron::{CronError, Schedule};

@@ -21,6 +21,7 @@ use super::{
     http,
     reading::Reader,
     watch::Watch,
+    webhook::{Poster, Queue},
     worker::{Asker, Canaries, Heart, Met, Shared, Worker},
 };
 use crate::{
@@ -50,6 +51,9 @@ pub enum ServeError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// The system has none that a webhook's host could be known by.
+    #[error("cannot post to the webhook over https: {0}; install the system's root certificates")]
+    Certificates(std::io::Error),
     /// The scheduler refused the job.
     #[error("cannot start the schedule: {0}")]
     Schedule(#[from] tokio_cron_scheduler::JobSchedulerError),
@@ -141,7 +145,9 @@ pub async fn serve(config: Config, clock: Clock, shutdown: CancellationToken) ->
         .iter()
         .filter_map(|member| member.reader.pool().cloned())
         .collect();
+    let webhook = webhook(&config, &clock, &shutdown, &mut workers)?;
     let context = http::Context {
+        webhook: webhook.clone(),
         config,
         clock,
         heart,
@@ -151,6 +157,7 @@ pub async fn serve(config: Config, clock: Clock, shutdown: CancellationToken) ->
     let watch = Watch {
         context: context.clone(),
         judge,
+        webhook,
         shutdown: shutdown.clone(),
     };
     workers.push(tokio::spawn(watch.watch()));
@@ -175,6 +182,23 @@ pub async fn serve(config: Config, clock: Clock, shutdown: CancellationToken) ->
         scheduler,
         acts: going,
     })
+}
+
+/// The task that posts changes of health, where that is configured.
+fn webhook(
+    config: &Config,
+    clock: &Clock,
+    shutdown: &CancellationToken,
+    workers: &mut Vec<JoinHandle<()>>,
+) -> Result<Option<Queue>, ServeError> {
+    let Some(webhook) = &config.webhook else {
+        return Ok(None);
+    };
+    let queue = Queue::new(webhook.severity);
+    let poster = Poster::new(webhook.clone(), queue.clone(), clock.clone(), shutdown.clone());
+    let poster = poster.map_err(ServeError::Certificates)?;
+    workers.push(tokio::spawn(poster.post_until_shutdown()));
+    Ok(Some(queue))
 }
 
 /// Two connections: status requests share them, and maintenance has its own.

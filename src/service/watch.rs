@@ -8,7 +8,7 @@ use std::{
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::{changes::Told, health::health, http::Context};
+use super::{changes::Told, health::health, http::Context, webhook::Queue};
 
 /// A database that goes away between two passes is told within this and the time that a reading takes. Readings are those
 /// that HTTP shares.
@@ -22,6 +22,7 @@ pub(super) struct Watch {
     pub(super) context: Context,
     /// Told when a pass has ended, or canaries have landed.
     pub(super) judge: Arc<Notify>,
+    pub(super) webhook: Option<Queue>,
     pub(super) shutdown: CancellationToken,
 }
 
@@ -58,6 +59,9 @@ impl Watch {
         status.databases.retain(|database| is_judged(&database.database));
         for change in told.judge(&health(&status), self.context.clock.now(), Instant::now()) {
             change.log();
+            if let Some(webhook) = &self.webhook {
+                webhook.push(change);
+            }
         }
     }
 }

@@ -48,3 +48,5 @@ mod states;
 mod support;
 #[cfg(test)]
 mod waiting;
+#[cfg(test)]
+mod webhook;

@@ -23,7 +23,10 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    match runtime.block_on(commands::execute(arguments)) {
+    let executed = runtime.block_on(commands::execute(arguments));
+    // A name that is being looked up cannot be cancelled, and would keep the process up.
+    runtime.shutdown_timeout(std::time::Duration::from_millis(500));
+    match executed {
         Ok(code) => code,
         Err(error) => {
             eprintln!("inboxd: {}", text::error(&error));

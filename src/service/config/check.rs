@@ -13,6 +13,7 @@ use super::{
     inbox::{Clocks, inbox},
     problems::{Problems, is_url_safe},
     raw::{Raw, RawDatabase, RawInbox},
+    webhook::webhook,
 };
 use crate::{maintain::Retries, postgres::Timeouts, pure::Policy, service::cron::Schedule};
 
@@ -98,6 +99,7 @@ pub(super) fn check(
     }
     let schedule = problems.parse("schedule.cron", raw.schedule.cron.as_deref(), Schedule::DEFAULT);
     let http = http(&mut problems, raw.http, environment);
+    let webhook = webhook(&mut problems, raw.webhook, environment);
     let json = match raw.log.format.as_deref() {
         None | Some("pretty") => false,
         Some("json") => true,
@@ -125,6 +127,7 @@ pub(super) fn check(
                 ..Retries::default()
             },
             http,
+            webhook,
             log: Log { json, filter },
         }),
         _ => Err(problems.0),

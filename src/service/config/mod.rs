@@ -8,12 +8,16 @@ mod raw;
 #[cfg(test)]
 mod tests;
 mod tokens;
+mod webhook;
 
 use std::{collections::HashMap, net::SocketAddr, path::Path};
 
 use sqlx::postgres::PgConnectOptions;
 
-pub use self::tokens::{Access, Tokens};
+pub use self::{
+    tokens::{Access, Tokens},
+    webhook::{Secret, Webhook},
+};
 use super::cron::Schedule;
 use crate::{maintain::Retries, postgres::Timeouts, pure::InboxSpec};
 
@@ -49,6 +53,8 @@ pub struct Config {
     pub retries: Retries,
     /// How HTTP is served.
     pub http: Http,
+    /// Where changes of health are posted; none where that is not configured.
+    pub webhook: Option<Webhook>,
     /// How logs look.
     pub log: Log,
 }
@@ -162,7 +168,7 @@ impl Config {
 }
 
 fn may_be_secret(key: &str) -> bool {
-    key.starts_with("database") || key.contains("_tokens")
+    key.starts_with("database") || key.starts_with("webhook") || key.contains("_tokens")
 }
 
 /// What the reader found, without what may be a password.

@@ -20,6 +20,8 @@ pub(super) struct Raw {
     #[serde(default)]
     pub(super) http: RawHttp,
     #[serde(default)]
+    pub(super) webhook: RawWebhook,
+    #[serde(default)]
     pub(super) log: RawLog,
 }
 
@@ -98,6 +100,22 @@ pub(super) struct RawHttp {
     #[serde(default)]
     pub(super) admin_tokens: Vec<RawToken>,
     pub(super) open_metrics: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawWebhook {
+    pub(super) url: Option<String>,
+    pub(super) secret_file: Option<std::path::PathBuf>,
+    pub(super) secret_variable: Option<String>,
+    pub(super) severity: Option<String>,
+    pub(super) timeout: Option<String>,
+}
+
+impl std::fmt::Debug for RawWebhook {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("RawWebhook { (hidden) }")
+    }
 }
 
 /// Where a token is to be found; the token itself never stands in the file.

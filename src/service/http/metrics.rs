@@ -28,6 +28,7 @@ pub(super) async fn metrics(State(context): State<Context>) -> ([(HeaderName, &'
     let text = render(&Source {
         status: &status,
         counts: &counts,
+        webhook: context.webhook.as_ref().map(crate::service::webhook::Queue::counts),
     });
     ([(header::CONTENT_TYPE, TEXT_FORMAT)], text)
 }

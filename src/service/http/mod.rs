@@ -49,6 +49,7 @@ use super::{
     counters::Counters,
     reading::{ReadError, Reader},
     status::{DatabaseStatus, InboxStatus, Status},
+    webhook::Queue,
     worker::{Asker, Heart, Met, Shared},
 };
 use crate::{clock::Clock, pure::InboxSpec};
@@ -62,6 +63,8 @@ pub(super) struct Context {
     pub(super) members: Arc<[Member]>,
     /// The runs that were asked for here.
     pub(super) requested: Requested,
+    /// What is posted where a webhook is configured, for metrics.
+    pub(super) webhook: Option<Queue>,
 }
 
 /// One database, as the endpoints see it.

@@ -125,6 +125,7 @@ fn the_readme_lists_every_endpoint() {
 /// A context of which nothing is asked.
 fn context() -> Context {
     Context {
+        webhook: None,
         config: Arc::new(Config::load(None, std::collections::HashMap::new()).unwrap()),
         clock: Clock::system(),
         heart: Heart::new(),

@@ -8,13 +8,14 @@ const README: &str = include_str!("../../../../README.md");
 const EXAMPLE: &str = include_str!("../../../../deploy/inboxd.example.toml");
 
 /// Sections of the file; the name of a database is the operator's.
-const SECTIONS: [&str; 7] = [
+const SECTIONS: [&str; 8] = [
     "database",
     "databases.NAME",
     "inbox",
     "schedule",
     "maintenance",
     "http",
+    "webhook",
     "log",
 ];
 
@@ -132,6 +133,7 @@ fn uncommented_but(left_out: &str) -> super::Config {
             Some(rest)
                 if rest.contains(" = ")
                     && !rest.starts_with("url")
+                    && !rest.starts_with("secret_")
                     && !rest.contains("_tokens")
                     && !rest.starts_with(left_out) =>
             {
