@@ -7,6 +7,8 @@ mod claim;
 #[cfg(test)]
 mod cli;
 #[cfg(test)]
+mod deploy;
+#[cfg(test)]
 mod embedded;
 #[cfg(test)]
 mod exactly_once;
