@@ -9,6 +9,7 @@ mod metrics;
 mod reading;
 mod serve;
 mod status;
+mod timetable;
 mod worker;
 
 pub use cron::{CronError, Schedule};

@@ -7,7 +7,6 @@ use sqlx::{
     postgres::{PgConnectOptions, PgPoolOptions},
 };
 use tokio::{net::TcpListener, task::JoinHandle};
-use tokio_cron_scheduler::{Job, JobScheduler};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -15,7 +14,8 @@ use super::{
     counters::Counters,
     http,
     reading::Reader,
-    worker::{Asker, Heart, Shared, Worker},
+    timetable::Timetable,
+    worker::{Heart, Shared, Worker},
 };
 use crate::{
     clock::Clock,
@@ -55,7 +55,7 @@ pub struct Serving {
     shutdown: CancellationToken,
     workers: Vec<JoinHandle<()>>,
     http: JoinHandle<()>,
-    scheduler: JobScheduler,
+    timetable: JoinHandle<()>,
 }
 
 /// Starts the service: a worker for each database, the schedule that asks them, and HTTP. The first passes begin at once;
@@ -104,7 +104,14 @@ pub async fn serve(config: Config, clock: Clock, shutdown: CancellationToken) ->
         });
     }
     let heart = Heart::new();
-    let scheduler = schedule(&config, askers, heart.clone()).await?;
+    let timetable = Timetable {
+        config: config.clone(),
+        askers,
+        heart: heart.clone(),
+        clock: clock.clone(),
+    };
+    let scheduler = timetable.begin().await?;
+    let timetable = tokio::spawn(timetable.keep(scheduler, shutdown.clone()));
 
     let pools: Vec<PgPool> = members
         .iter()
@@ -134,7 +141,7 @@ pub async fn serve(config: Config, clock: Clock, shutdown: CancellationToken) ->
         shutdown,
         workers,
         http,
-        scheduler,
+        timetable,
     })
 }
 
@@ -172,13 +179,8 @@ impl Serving {
     /// Waits until shutdown is asked for, then until everything has ended: the pass finishes its step first.
     pub async fn ended(mut self) {
         self.shutdown.cancelled().await;
-        if let Err(error) = self.scheduler.shutdown().await {
-            tracing::warn!(%error, "the schedule did not end cleanly");
-        }
-        for worker in self.workers {
-            if let Err(error) = worker.await {
-                tracing::error!(%error, "a worker task did not end cleanly");
-            }
+        if let Err(error) = self.timetable.await {
+            tracing::error!(%error, "the timetable did not end cleanly");
         }
         match tokio::time::timeout(HTTP_GOODBYE, &mut self.http).await {
             Ok(Ok(())) => {}
@@ -188,23 +190,10 @@ impl Serving {
                 self.http.abort();
             }
         }
+        for worker in self.workers {
+            if let Err(error) = worker.await {
+                tracing::error!(%error, "a worker task did not end cleanly");
+            }
+        }
     }
-}
-
-/// The scheduler's jobs only ask and beat: what is asked for runs in the workers, one at a time, and no panic can stop the
-/// schedule.
-async fn schedule(config: &Config, askers: Vec<Asker>, heart: Heart) -> Result<JobScheduler, ServeError> {
-    let scheduler = JobScheduler::new().await?;
-    let asking = Job::new_async(config.schedule.six_fields(), move |_, _| {
-        askers.iter().for_each(|asker| asker.ask(Trigger::Schedule));
-        Box::pin(std::future::ready(()))
-    })?;
-    let beating = Job::new_async("*/30 * * * * *", move |_, _| {
-        heart.beat();
-        Box::pin(std::future::ready(()))
-    })?;
-    scheduler.add(asking).await?;
-    scheduler.add(beating).await?;
-    scheduler.start().await?;
-    Ok(scheduler)
 }
