@@ -21,11 +21,11 @@ use crate::course::INBOXES;
 /// How sessions of consumers are called, for whoever looks at what they wait for.
 pub(crate) const CONSUMER: &str = "claims";
 const CONSUMERS: usize = 4;
-const NEW_EACH_DAY: usize = 40;
+const NEW_EACH_DAY: usize = 60;
 const TWINS: usize = 10;
-const AGAIN_EACH_DAY: usize = 40;
+const AGAIN_EACH_DAY: usize = 80;
 /// Enough to reach back over the retention.
-const MOST_REMEMBERED: usize = 800;
+const MOST_REMEMBERED: usize = 1_000;
 
 /// A message that a broker delivers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -55,7 +55,7 @@ pub(crate) fn main() -> ExitCode {
         }
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
+        .worker_threads(4)
         .enable_all()
         .build()
         .unwrap();
@@ -194,11 +194,16 @@ impl Seed {
             self.tell(nth, || format!("ends {:?}", standing.kind));
             self.end(standing).await;
         }
-        if self.standing.iter().all(Standing::lets_create) {
+        for (_, fault) in &plan.faults {
+            self.after_claims(fault).await;
+        }
+        let can_run = self.can_run();
+        if can_run {
             self.world.run(plan.by_schedule).await;
             let mut admin = self.world.admin().await;
             self.world.must_have_today_and_tomorrow(&mut admin).await;
         }
+        self.see_what_is_back(can_run).await;
         let tally = self.note(ends).await;
         self.tell(nth, || format!("{tally:?}"));
         if was_calm {
@@ -206,6 +211,12 @@ impl Seed {
             assert!(bad.is_empty(), "claims fail on a calm day: {bad:?}");
         }
         self.look().await;
+    }
+
+    /// Whether nothing that stands keeps a run from making today and tomorrow.
+    pub(crate) fn can_run(&self) -> bool {
+        let today = self.world.today();
+        self.standing.iter().all(|one| one.lets_create(today))
     }
 
     /// Fails if anything was forgotten, doubled, or removed that should not have been.

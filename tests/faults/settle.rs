@@ -28,7 +28,9 @@ impl Seed {
         self.confirm_clock().await;
         let undisturbed = self.world.clock_database().await;
         for quiet in 0..QUIET_DAYS {
-            self.world.set_day(days + quiet, Duration::from_secs(12 * 3_600));
+            // A little later each day, so that a grace of a day is over on the next.
+            let time = Duration::from_secs(12 * 3_600 + 600 * u64::from(quiet));
+            self.world.set_day(days + quiet, time);
             self.until_nothing_is_left().await;
             until_nothing_is_left_of(&undisturbed).await;
             self.claim_in_peace(u64::from(quiet)).await;
@@ -44,7 +46,8 @@ impl Seed {
         let (more, less): (Vec<_>, Vec<_>) = (ours.difference(&theirs).collect(), theirs.difference(&ours).collect());
         assert!(
             more.is_empty() && less.is_empty(),
-            "the state is not that of an undisturbed run; only here: {more:#?}, only there: {less:#?}"
+            "the state is not that of an undisturbed run; only here: {more:#?}, only there: {less:#?}; {:#?}",
+            self.world.deployment.plan().await,
         );
     }
 

@@ -59,7 +59,7 @@ async fn sample(options: PgConnectOptions, stop: Arc<AtomicBool>) -> (u64, Vec<S
              from pg_stat_activity as waiting
              cross join unnest(pg_blocking_pids(waiting.pid)) as blocking (pid)
              join pg_stat_activity as blocker on blocker.pid = blocking.pid
-             where waiting.application_name = $1 and blocker.application_name like 'inboxd%'",
+             where waiting.application_name = $1 and blocker.application_name like 'inboxd %'",
         )
         .bind(CONSUMER)
         .fetch_all(open)
@@ -67,7 +67,9 @@ async fn sample(options: PgConnectOptions, stop: Arc<AtomicBool>) -> (u64, Vec<S
         match blockers {
             Ok(blockers) => {
                 samples += 1;
-                seen.extend(blockers);
+                if seen.len() < 3 {
+                    seen.extend(blockers);
+                }
             }
             // The server was killed, or its lock table is full.
             Err(_) => connection = None,

@@ -97,8 +97,8 @@ impl World {
             &mut admin,
             format!(
                 "create role {KEEPER} login; create role {CONSUMER} login;
-                 grant create on database {} to {KEEPER}; grant create, usage on schema public to {KEEPER}, {CONSUMER};
-                 revoke create on schema public from {CONSUMER};
+                 grant create on database {} to {KEEPER}; revoke create on schema public from public;
+                 grant create, usage on schema public to {KEEPER}; grant usage on schema public to {CONSUMER};
                  create sequence work_seq;
                  create table work (inbox text not null, message_id uuid not null, seq bigint not null default nextval('work_seq'),
                    at timestamptz not null default clock_timestamp());
@@ -207,6 +207,16 @@ impl World {
         panic!(
             "no run comes to an end (by the schedule: {by_schedule}); the last answer was {said}; the runs since: {runs:?}; {logs:#?}"
         );
+    }
+
+    /// Asks each service for a run and does not wait for it.
+    pub(crate) fn poke(&mut self) {
+        for service in self.services.iter_mut().flatten() {
+            if service.lives() {
+                let asked = self.http.post(service.url("/v1/runs")).json(&json!({})).send();
+                tokio::spawn(asked);
+            }
+        }
     }
 
     async fn ask_for_a_run(&mut self, replica: usize) -> Value {
