@@ -11,6 +11,7 @@ pub mod lock;
 pub(crate) mod messages;
 pub mod schema;
 mod session;
+pub(crate) mod statement;
 
 pub use error::{DbError, ErrorKind};
 pub use session::{Timeouts, connect, describe, session_options};

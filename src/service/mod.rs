@@ -11,6 +11,7 @@ mod metrics;
 mod reading;
 mod serve;
 mod status;
+mod timetable;
 mod watch;
 mod webhook;
 mod worker;

@@ -11,7 +11,6 @@ use tokio::{
     sync::{Notify, mpsc},
     task::JoinHandle,
 };
-use tokio_cron_scheduler::{Job, JobScheduler};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
@@ -20,9 +19,10 @@ use super::{
     counters::Counters,
     http,
     reading::Reader,
+    timetable::Timetable,
     watch::Watch,
     webhook::{Poster, Queue},
-    worker::{Asker, Canaries, Heart, Met, Shared, Worker},
+    worker::{Canaries, Heart, Met, Shared, Worker},
 };
 use crate::{
     clock::Clock,
@@ -65,7 +65,7 @@ pub struct Serving {
     shutdown: CancellationToken,
     workers: Vec<JoinHandle<()>>,
     http: JoinHandle<()>,
-    scheduler: JobScheduler,
+    timetable: JoinHandle<()>,
     /// The acts of persons that are going.
     acts: TaskTracker,
 }
@@ -139,7 +139,14 @@ pub async fn serve(config: Config, clock: Clock, shutdown: CancellationToken) ->
         });
     }
     let heart = Heart::new();
-    let scheduler = schedule(&config, askers, heart.clone()).await?;
+    let timetable = Timetable {
+        config: config.clone(),
+        askers,
+        heart: heart.clone(),
+        clock: clock.clone(),
+    };
+    let scheduler = timetable.begin().await?;
+    let timetable = tokio::spawn(timetable.keep(scheduler, shutdown.clone()));
 
     let pools: Vec<PgPool> = members
         .iter()
@@ -179,7 +186,7 @@ pub async fn serve(config: Config, clock: Clock, shutdown: CancellationToken) ->
         shutdown,
         workers,
         http,
-        scheduler,
+        timetable,
         acts: going,
     })
 }
@@ -235,13 +242,8 @@ impl Serving {
     /// Waits until shutdown is asked for, then until everything has ended: the pass finishes its step first.
     pub async fn ended(mut self) {
         self.shutdown.cancelled().await;
-        if let Err(error) = self.scheduler.shutdown().await {
-            tracing::warn!(%error, "the schedule did not end cleanly");
-        }
-        for worker in self.workers {
-            if let Err(error) = worker.await {
-                tracing::error!(%error, "a worker task did not end cleanly");
-            }
+        if let Err(error) = self.timetable.await {
+            tracing::error!(%error, "the timetable did not end cleanly");
         }
         match tokio::time::timeout(HTTP_GOODBYE, &mut self.http).await {
             Ok(Ok(())) => {}
@@ -251,26 +253,13 @@ impl Serving {
                 self.http.abort();
             }
         }
+        for worker in self.workers {
+            if let Err(error) = worker.await {
+                tracing::error!(%error, "a worker task did not end cleanly");
+            }
+        }
         // Nobody can ask for another any more.
         self.acts.close();
         self.acts.wait().await;
     }
-}
-
-/// The scheduler's jobs only ask and beat: what is asked for runs in the workers, one at a time, and no panic can stop the
-/// schedule.
-async fn schedule(config: &Config, askers: Vec<Asker>, heart: Heart) -> Result<JobScheduler, ServeError> {
-    let scheduler = JobScheduler::new().await?;
-    let asking = Job::new_async(config.schedule.six_fields(), move |_, _| {
-        askers.iter().for_each(|asker| asker.ask(Trigger::Schedule));
-        Box::pin(std::future::ready(()))
-    })?;
-    let beating = Job::new_async("*/30 * * * * *", move |_, _| {
-        heart.beat();
-        Box::pin(std::future::ready(()))
-    })?;
-    scheduler.add(asking).await?;
-    scheduler.add(beating).await?;
-    scheduler.start().await?;
-    Ok(scheduler)
 }

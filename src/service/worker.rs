@@ -1,10 +1,10 @@
 //! The worker: runs passes one at a time, whoever asks for them, and tries again after a failure.
 //!
-//! Its invariant: a pass is never dropped half-way. It runs as a task of its own, which is awaited; a panic in it is
-//! caught and counted, and shutdown asks it to stop between two steps.
+//! Its invariant: a pass is never dropped half-way while the server answers. It runs as a task of its own, which is awaited;
+//! a panic in it is caught and counted, and shutdown asks it to stop between two steps. A guard bounds it: see there.
 
 use std::{
-    sync::Arc,
+    sync::{Arc, atomic::AtomicI32},
     time::{Duration, Instant},
 };
 
@@ -20,11 +20,12 @@ use super::{
 use crate::{
     clock::Clock,
     maintain::{Replica, Trigger, operate::Pause, random_uuid},
-    postgres::{self, ErrorKind},
+    postgres::{self, DbError, ErrorKind},
 };
 
 mod ask;
 mod canaries;
+mod guard;
 mod pass;
 mod state;
 
@@ -32,6 +33,7 @@ use ask::RunRequest;
 pub(super) use ask::{Asked, Asker, Ended};
 pub use canaries::CanaryStatus;
 pub(super) use canaries::{Canaries, Met};
+use guard::Guard;
 use pass::{Passed, Work};
 pub(super) use state::{Heart, Shared};
 
@@ -135,7 +137,9 @@ impl Worker {
         let (clock, shutdown, counters) = (self.clock.clone(), self.shutdown.clone(), self.counters.clone());
         self.shared.update(|state| state.going = Some(id));
         let begun = Instant::now();
-        let passed = tokio::spawn(async move {
+        let pid = Arc::new(AtomicI32::new(0));
+        let session = pid.clone();
+        let mut passing = tokio::spawn(async move {
             let work = Work {
                 config: &config,
                 database: &database,
@@ -143,10 +147,27 @@ impl Worker {
                 clock: &clock,
                 shutdown: &shutdown,
                 counters: &counters,
+                session: &session,
             };
             work.pass(id, trigger, inbox.as_deref()).await
-        })
-        .await;
+        });
+        let guard = Guard {
+            database: &self.database,
+            timeouts: self.config.timeouts,
+            shutdown: &self.shutdown,
+            pid: &pid,
+        };
+        let passed = tokio::select! {
+            passed = &mut passing => passed,
+            why = guard.gives_up() => {
+                passing.abort();
+                // Unless it came to its end just now.
+                passing.await.or_else(|ended| match ended.is_cancelled() {
+                    true => Ok(Err(DbError::noticed(ErrorKind::Unreachable, why))),
+                    false => Err(ended),
+                })
+            }
+        };
         let passed = match passed {
             Ok(Ok(passed)) => passed,
             Ok(Err(error)) => {

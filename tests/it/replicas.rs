@@ -79,6 +79,29 @@ async fn s19_while_two_replicas_disagree_the_longer_retention_and_the_larger_ahe
 }
 
 #[tokio::test]
+async fn a_replica_that_died_while_the_clock_was_ahead_does_not_rule_for_as_long() {
+    let server = ClockServer::start(&[]).await;
+    server.set_to("2026-12-01T12:00:00Z".parse().unwrap());
+    let short = Deployment::new(server.database().await, server.clock(), vec![spec("public.inbox")]);
+    let mut long = short.clone();
+    long.specs[0].policy.retention = Retention::For(TimeDelta::days(30));
+    short.init().await.unwrap();
+    let (first, second) = (
+        Replica::new("one", TimeDelta::minutes(10)),
+        Replica::new("two", TimeDelta::minutes(10)),
+    );
+    pass_by(&first, &short).await;
+    for (leap, rules) in [(TimeDelta::minutes(45), true), (TimeDelta::days(400), false)] {
+        server.step(leap);
+        pass_by(&second, &long).await;
+        server.step(-leap);
+        let disagree = codes(&short.plan().await[0].plan).contains(&"replicas_disagree".to_owned());
+        assert_eq!(disagree, rules, "after {leap}");
+        second.goodbye(&mut short.maintenance().await).await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn s19_a_cloned_database_creates_and_does_not_remove_until_it_is_taken_over() {
     let server = ClockServer::start(&[]).await;
     server.set_to("2026-12-01T12:00:00Z".parse().unwrap());

@@ -15,6 +15,7 @@ use crate::support::clock::ClockServer;
 use crate::support::inbox::sql;
 use crate::support::process;
 use crate::support::program::{A_WHILE, Answer, Service, ask, inboxd};
+use crate::support::proxy::Proxy;
 use crate::support::server::{self, TestDatabase};
 
 /// Fires on New Year's Day only: what else runs was not set off by the schedule.
@@ -78,6 +79,39 @@ async fn s5_started_ten_seconds_before_midnight_all_days_exist_before_it_is_read
     // And over midnight: the new day's pass makes the day that is now the last ahead.
     let eighth = "select count(*) from pg_inherits where inhrelid = to_regclass('public.inbox_2031_03_08')";
     wait_for(&mut connection, eighth, |count| count == 1).await;
+    assert_eq!(service.logged_at("ERROR"), [""; 0]);
+    service.must_end();
+}
+
+#[tokio::test]
+async fn s15_after_a_leap_of_400_days_and_back_the_schedule_fires_as_before() {
+    let clock = ClockServer::start(&[]).await;
+    clock.set_to(Utc.with_ymd_and_hms(2026, 12, 1, 12, 0, 0).unwrap());
+    let database = clock.database().await;
+    ask(&database.url, &["init"]).must(0, &[]);
+    let mut command = inboxd(&["serve"]);
+    command
+        .env("DATABASE_URL", &database.url)
+        .envs(clock.shim_environment())
+        .env(EVERY_SECOND.0, EVERY_SECOND.1);
+    let mut service = Service::spawn(command);
+    service.wait_until_ready().await;
+    let mut connection = database.connect().await;
+    clock.step(TimeDelta::days(400));
+    // A beat of the schedule's heart, too, may have happened there.
+    let there = "select count(*) from inboxd.runs
+        where trigger = 'schedule' and outcome is not null and started_at > '2028-01-01'";
+    wait_for(&mut connection, there, |count| count >= 2).await;
+    clock.step(-TimeDelta::days(400));
+    let newest = "select coalesce(max(ordinal), 0) from inboxd.runs";
+    let last = wait_for(&mut connection, newest, |_| true).await;
+    // More than the one that the service asks for when it notices.
+    wait_for(&mut connection, newest, |ordinal| ordinal >= last + 4).await;
+    let lines = service.log();
+    let begun_anew = lines
+        .iter()
+        .filter(|line| line["fields"]["message"].to_string().contains("begins anew"));
+    assert_eq!(begun_anew.count(), 1, "{lines:#?}");
     assert_eq!(service.logged_at("ERROR"), [""; 0]);
     service.must_end();
 }
@@ -178,6 +212,80 @@ async fn it_ends_in_time_although_a_client_says_nothing_and_the_database_does_no
     let _idle = TcpStream::connect(address).unwrap();
     let _asking = tokio::spawn(reqwest::get(service.url("/v1/status")));
     assert_eq!(service.get("/readyz").await.status(), 503);
+    service.must_end();
+}
+
+#[tokio::test]
+async fn it_ends_in_time_in_the_middle_of_a_statement_that_waits_for_long() {
+    let database = initialized().await;
+    let mut other = database.connect().await;
+    sql(&mut other, "begin; lock table public.inbox in access exclusive mode").await;
+    let environment = [
+        ONCE_A_YEAR,
+        ("INBOXD_MAINTENANCE__LOCK_TIMEOUT", "1m"),
+        ("INBOXD_MAINTENANCE__STATEMENT_TIMEOUT", "5m"),
+    ];
+    let mut service = Service::start(&database.url, &environment);
+    wait_for_a_waiter(&mut database.connect().await).await;
+    service.must_end();
+    sql(&mut other, "rollback").await;
+    let run: (Option<String>, bool) =
+        sqlx::query_as("select outcome, finished_at is not null from inboxd.runs order by ordinal desc limit 1")
+            .fetch_one(&mut other)
+            .await
+            .unwrap();
+    assert_eq!(
+        run,
+        (Some("partial".to_owned()), true),
+        "its statement was cancelled, and the rest left out"
+    );
+}
+
+#[tokio::test]
+async fn it_ends_in_time_in_the_middle_of_a_run_whose_server_falls_silent() {
+    let database = initialized().await;
+    let proxy = Proxy::in_front_of(&database).await;
+    let mut other = database.connect().await;
+    sql(&mut other, "begin; lock table public.inbox in access exclusive mode").await;
+    let environment = [
+        ONCE_A_YEAR,
+        ("INBOXD_MAINTENANCE__LOCK_TIMEOUT", "1m"),
+        ("INBOXD_MAINTENANCE__STATEMENT_TIMEOUT", "5m"),
+    ];
+    let mut service = Service::start(&proxy.url(), &environment);
+    wait_for_a_waiter(&mut database.connect().await).await;
+    proxy.hold();
+    service.terminate();
+    let begin = std::time::Instant::now();
+    while service.lives() {
+        assert!(begin.elapsed() < Duration::from_secs(5), "{:#?}", service.log());
+        // The proxy lives in this runtime.
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(service.ended_within(A_WHILE).code(), Some(0));
+}
+
+#[tokio::test]
+async fn a_statement_that_outlives_a_server_clock_that_stepped_back_is_cancelled_and_the_run_goes_on() {
+    let clock = ClockServer::start(&[]).await;
+    let database = clock.database().await;
+    ask(&database.url, &["init"]).must(0, &[]);
+    let mut other = database.connect().await;
+    sql(&mut other, "begin; lock table public.inbox in access exclusive mode").await;
+    let environment = [
+        ONCE_A_YEAR,
+        ("INBOXD_MAINTENANCE__LOCK_TIMEOUT", "1s"),
+        ("INBOXD_MAINTENANCE__STATEMENT_TIMEOUT", "1s"),
+        ("INBOXD_MAINTENANCE__ATTEMPTS", "1"),
+    ];
+    let mut service = Service::start(&database.url, &environment);
+    wait_for_a_waiter(&mut database.connect().await).await;
+    clock.step(TimeDelta::hours(-1));
+    let line = service.wait_for_log("outlived its limit");
+    assert_eq!(line["level"], "ERROR", "{line}");
+    let partial = "select count(*) from inboxd.runs where outcome = 'partial'";
+    wait_for(&mut database.connect().await, partial, |count| count > 0).await;
+    sql(&mut other, "rollback").await;
     service.must_end();
 }
 

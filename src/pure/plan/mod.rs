@@ -71,8 +71,8 @@ impl Plan {
 ///    contradict; the day is not on hold; the clock is trusted; the server is the one that the inbox was made on; no
 ///    default partition stands in the way; the run's cap is not used up, or a person has confirmed this very day.
 /// 6. A detached partition of ours (by its marker, never by its name alone; a name that says otherwise is a
-///    contradiction) that has expired, and whose time of detach is unknown, gets it recorded now, so that its grace
-///    begins. One whose grace is over is dropped under the same conditions, with a cap of its own.
+///    contradiction) that has expired, and whose time of detach is unknown or still to come (the clock has stepped back),
+///    gets it recorded now, so that its grace begins. One whose grace is over is dropped under the same conditions, with a cap of its own.
 /// 7. The clock is trusted unless it differs from the host's by more than `max_clock_skew`, or has come further than
 ///    `max_clock_leap` past the highest time that earlier runs trusted. An untrusted clock creates, and removes nothing.
 /// 8. A partition is put right where no claim waits for it: marker, key (made again concurrently), privileges, storage

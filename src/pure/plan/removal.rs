@@ -38,6 +38,8 @@ impl Planner<'_> {
             match (relation.attachment, relation.detached_at) {
                 (Attachment::Attached, _) => detach.push(relation),
                 (Attachment::Loose, None) => mark.push(relation),
+                // Detached while the clock was ahead: that grace would end when it is there again.
+                (Attachment::Loose, Some(at)) if at > self.now => mark.push(relation),
                 (Attachment::Loose, Some(at)) if self.grace_is_over(at) => drop.push(relation),
                 (Attachment::Loose, Some(_)) | (Attachment::PendingDetach, _) => {}
             }
@@ -69,7 +71,10 @@ impl Planner<'_> {
                 .push(Step::on(self.found, relation, Action::Detach, expired_by.clone()));
         }
         for relation in mark {
-            let reason = "it is detached, but not on record: its grace begins now".to_owned();
+            let reason = match relation.detached_at {
+                None => "it is detached, but not on record: its grace begins now".to_owned(),
+                Some(at) => format!("its detach is on record at {at}, which is still to come: its grace begins now"),
+            };
             self.steps
                 .push(Step::on(self.found, relation, Action::MarkDetached, reason));
         }

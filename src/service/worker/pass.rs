@@ -1,5 +1,7 @@
 //! One pass of a worker on a connection of its own.
 
+use std::sync::atomic::{AtomicI32, Ordering};
+
 use sqlx::PgConnection;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -14,7 +16,7 @@ use super::{
 use crate::{
     clock::Clock,
     maintain::{PassOutcome, PassRequest, Replica, RunOutcome, RunReport, Trigger, plan_all, run_pass_as},
-    postgres::{self, DbError, ErrorKind, catalog, history, lock::LockHolder, schema},
+    postgres::{self, DbError, ErrorKind, catalog, history, lock::LockHolder, schema, statement},
     pure::{Action, InboxSpec, Plan, Severity},
 };
 
@@ -67,6 +69,8 @@ pub(super) struct Work<'a> {
     pub(super) clock: &'a Clock,
     pub(super) shutdown: &'a CancellationToken,
     pub(super) counters: &'a Counters,
+    /// Where the guard finds the process that serves our session.
+    pub(super) session: &'a AtomicI32,
 }
 
 impl Work<'_> {
@@ -87,6 +91,8 @@ impl Work<'_> {
             }
         };
         let one: Vec<InboxSpec>;
+        self.session
+            .store(statement::session_pid(&mut connection).await?, Ordering::SeqCst);
         let specs = match inbox {
             None => &database.inboxes,
             Some(name) => {

@@ -108,9 +108,14 @@ impl Heart {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
+    /// How long ago it beat.
+    pub(in crate::service) fn silent_for(&self) -> Duration {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
+    }
+
     /// Why the schedule is not alive, if it is not.
     pub(in crate::service) fn why_not_alive(&self) -> Option<String> {
-        let silent_for = self.0.lock().unwrap_or_else(PoisonError::into_inner).elapsed();
+        let silent_for = self.silent_for();
         (silent_for > HEART_MAY_BE_SILENT_FOR).then(|| {
             format!(
                 "the schedule has been dead for {} s; restart the service",

@@ -124,6 +124,11 @@ impl Service {
         self.child.id()
     }
 
+    /// Whether its process lives.
+    pub(crate) fn lives(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
     fn file(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }

@@ -206,6 +206,19 @@ fn s24_one_that_is_detached_but_not_on_record_waits_a_whole_grace_from_now() {
 }
 
 #[test]
+fn s15_one_that_was_detached_while_the_clock_was_ahead_waits_a_whole_grace_from_now_and_no_longer() {
+    let now = at(NOON);
+    let mut found = healthy(now, &policy());
+    loose(&mut found, day("2026-12-01"), Some(now + TimeDelta::days(400)));
+    let (found, plan) = run(found, &policy(), now);
+    assert_eq!(shown(&plan), ["mark_detached 2026-12-01"]);
+    let (found, plan) = run(found, &policy(), now + policy().drop_grace - TimeDelta::microseconds(1));
+    assert!(!shown(&plan).contains(&"drop 2026-12-01".to_owned()));
+    let (_, plan) = run(found, &policy(), now + policy().drop_grace);
+    assert!(shown(&plan).contains(&"drop 2026-12-01".to_owned()));
+}
+
+#[test]
 fn s28_beside_a_default_partition_days_are_made_and_drops_go_on_but_nothing_is_detached() {
     let now = at(NOON);
     let mut found = healthy(now, &policy());

@@ -1,0 +1,266 @@
+//! Seeds, one after the other: each its days, then its settling.
+
+use std::{
+    fs::OpenOptions,
+    io::Write,
+    path::Path,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use futures_util::StreamExt;
+
+use crate::{
+    arguments::Arguments,
+    claims::{self, Broker, End, Message, Tally},
+    course::{Course, DayPlan},
+    faults::Standing,
+    memory::Memory,
+    watch::{Leaves, Sampler},
+    world::World,
+};
+
+/// Whatever hangs: a day takes less than a second, and some seconds where a fault is waited out.
+const LONGEST_DAY: Duration = Duration::from_secs(30);
+const LONGEST_START_AND_END: Duration = Duration::from_secs(180);
+
+/// One seed's life.
+pub(crate) struct Seed {
+    pub(crate) world: World,
+    pub(crate) broker: Broker,
+    pub(crate) memory: Memory,
+    pub(crate) leaves: Leaves,
+    pub(crate) standing: Vec<Standing>,
+    pub(crate) verbose: bool,
+    sums: Sums,
+}
+
+/// What a seed came to, in numbers.
+#[derive(Debug, Default)]
+struct Sums {
+    faults: usize,
+    acked: usize,
+    too_old: usize,
+    again: usize,
+    samples: u64,
+}
+
+pub(crate) fn main() -> ExitCode {
+    let arguments = match Arguments::read(std::env::args()) {
+        Ok(Some(arguments)) => arguments,
+        Ok(None) => return ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("{why}");
+            return ExitCode::from(2);
+        }
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(4)
+        .enable_all()
+        .build()
+        .unwrap();
+    let failed = runtime.block_on(all(&arguments));
+    if failed.is_empty() {
+        println!("all {} seeds kept every promise", arguments.seeds);
+        return ExitCode::SUCCESS;
+    }
+    println!(
+        "seeds that failed: {failed:?}; run one again with --from N --seeds 1 --days {}",
+        arguments.days
+    );
+    ExitCode::FAILURE
+}
+
+async fn all(arguments: &Arguments) -> Vec<u64> {
+    let seeds = arguments.from..arguments.from.saturating_add(arguments.seeds);
+    let passed = arguments
+        .log
+        .as_deref()
+        .map(|log| passed_before(log, arguments.days))
+        .unwrap_or_default();
+    let open = seeds.filter(|seed| !passed.contains(seed));
+    let ran = futures_util::stream::iter(open)
+        .map(|seed| one(seed, arguments))
+        .buffer_unordered(arguments.jobs);
+    ran.filter_map(|(seed, passed)| std::future::ready((!passed).then_some(seed)))
+        .collect()
+        .await
+}
+
+/// One seed, and a line about it.
+async fn one(seed: u64, arguments: &Arguments) -> (u64, bool) {
+    let (begin, days, verbose) = (Instant::now(), arguments.days, arguments.verbose);
+    let day = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));
+    let told = day.clone();
+    // A task of its own: a broken invariant is a panic, and ends nothing but this seed.
+    let task = tokio::spawn(async move { live(seed, days, verbose, &told).await });
+    let ended = task.await;
+    let seconds = begin.elapsed().as_secs_f32();
+    let (passed, line) = match ended {
+        Ok(sums) => (
+            true,
+            format!("seed {seed} days {days} passed in {seconds:.1} s: {sums:?}"),
+        ),
+        Err(error) => {
+            let why = panic_text(error).replace('\n', " ");
+            let day = day.load(std::sync::atomic::Ordering::SeqCst);
+            (
+                false,
+                format!("seed {seed} days {days} FAILED on day {day} after {seconds:.1} s: {why}"),
+            )
+        }
+    };
+    println!("{line}");
+    if let Some(log) = &arguments.log {
+        let mut file = OpenOptions::new().create(true).append(true).open(log).unwrap();
+        writeln!(file, "{line}").unwrap();
+    }
+    (seed, passed)
+}
+
+fn panic_text(error: tokio::task::JoinError) -> String {
+    let panic = match error.try_into_panic() {
+        Ok(panic) => panic,
+        Err(error) => return error.to_string(),
+    };
+    let text = panic.downcast_ref::<String>().cloned();
+    text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
+        .unwrap_or_else(|| "a panic without words".to_owned())
+}
+
+/// The seeds that a log has as passed with as many days.
+fn passed_before(log: &Path, days: u32) -> Vec<u64> {
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    let marks = format!("days {days} passed");
+    let seed = |line: &str| line.strip_prefix("seed ")?.split(' ').next()?.parse().ok();
+    text.lines()
+        .filter(|line| line.contains(&marks))
+        .filter_map(seed)
+        .collect()
+}
+
+async fn live(seed: u64, days: u32, verbose: bool, told: &std::sync::atomic::AtomicU32) -> Sums {
+    let course = Course::of(seed, days);
+    let started = tokio::time::timeout(LONGEST_START_AND_END, Seed::start(course.replicas, verbose)).await;
+    let mut life = started.expect("it starts");
+    for (nth, plan) in course.days.iter().enumerate() {
+        let nth = u32::try_from(nth).unwrap();
+        told.store(nth, std::sync::atomic::Ordering::SeqCst);
+        let day = tokio::time::timeout(LONGEST_DAY, life.day(nth, plan)).await;
+        assert!(day.is_ok(), "day {nth} hangs: {plan:?}, {:?}", life.standing);
+    }
+    told.store(days, std::sync::atomic::Ordering::SeqCst);
+    let settled = tokio::time::timeout(LONGEST_START_AND_END, life.settle(days)).await;
+    assert!(settled.is_ok(), "it does not settle");
+    life.sums
+}
+
+impl Seed {
+    async fn start(replicas: usize, verbose: bool) -> Self {
+        let mut world = World::new(replicas).await;
+        world.run(false).await;
+        Self {
+            world,
+            broker: Broker::default(),
+            memory: Memory::default(),
+            leaves: Leaves::default(),
+            standing: Vec::new(),
+            verbose,
+            sums: Sums::default(),
+        }
+    }
+
+    /// A day: a step of the clock, claims with whatever goes wrong meanwhile, a run, and the look at what there is.
+    async fn day(&mut self, nth: u32, plan: &DayPlan) {
+        self.world.set_day(nth, plan.time);
+        let was_calm = self.standing.is_empty() && plan.faults.is_empty();
+        let sampler = Sampler::start(&self.world.database.options);
+        let deliveries = self.broker.deliveries(self.world.clock.now(), plan.seed);
+        let options = self.world.to_consumers.options();
+        let claims = tokio::spawn(async move { claims::deliver(&options, deliveries).await });
+        for (pause, fault) in &plan.faults {
+            tokio::time::sleep(*pause).await;
+            self.tell(nth, || format!("{fault:?}"));
+            self.begin(nth, fault).await;
+        }
+        self.sums.faults += plan.faults.len();
+        let ends = claims.await.unwrap();
+        self.sums.samples += sampler.stop().await;
+        let (due, standing) = std::mem::take(&mut self.standing)
+            .into_iter()
+            .partition(|one| one.until <= nth);
+        self.standing = standing;
+        for standing in due {
+            self.tell(nth, || format!("ends {:?}", standing.kind));
+            self.end(standing).await;
+        }
+        for (_, fault) in &plan.faults {
+            self.after_claims(fault).await;
+        }
+        let can_run = self.can_run();
+        if can_run {
+            self.world.run(plan.by_schedule).await;
+            let mut admin = self.world.admin().await;
+            self.world.must_have_today_and_tomorrow(&mut admin).await;
+        }
+        self.see_what_is_back(can_run).await;
+        let tally = self.note(ends).await;
+        self.tell(nth, || format!("{tally:?}"));
+        if was_calm {
+            let bad: Vec<_> = tally.errors.keys().filter(|why| *why != "in_flight").collect();
+            assert!(bad.is_empty(), "claims fail on a calm day: {bad:?}");
+        }
+        self.look().await;
+    }
+
+    /// Whether nothing that stands keeps a run from making today and tomorrow.
+    pub(crate) fn can_run(&self) -> bool {
+        let today = self.world.today();
+        self.standing.iter().all(|one| one.lets_create(today))
+    }
+
+    /// Fails if anything was forgotten, doubled, or removed that should not have been.
+    pub(crate) async fn look(&mut self) {
+        let mut admin = self.world.admin().await;
+        let now = self.world.clock.now();
+        self.memory.check(&mut admin, now).await;
+        self.leaves.look(&mut admin, now).await;
+    }
+
+    async fn note(&mut self, ends: Vec<(Message, End)>) -> Tally {
+        let (acked, tally) = self.broker.note(ends);
+        self.sums.acked += tally.acked;
+        self.sums.too_old += tally.too_old;
+        self.sums.again += tally.errors.values().sum::<usize>();
+        let mut admin = self.world.admin().await;
+        let (inboxes, ids): (Vec<&str>, Vec<_>) = acked.iter().map(|message| (message.inbox, message.id)).unzip();
+        let lost: Vec<uuid::Uuid> = sqlx::query_scalar(
+            "select id from unnest($1::text[], $2::uuid[]) as acked (inbox, id) where not exists (
+               select from work where work.inbox = acked.inbox and work.message_id = acked.id)",
+        )
+        .bind(inboxes)
+        .bind(ids)
+        .fetch_all(&mut admin)
+        .await
+        .unwrap();
+        assert!(lost.is_empty(), "acked without their work: {lost:?}");
+        tally
+    }
+
+    /// Messages that could not be processed are, once nothing goes wrong any more.
+    pub(crate) async fn claim_in_peace(&mut self, seed: u64) {
+        let sampler = Sampler::start(&self.world.database.options);
+        let deliveries = self.broker.deliveries(self.world.clock.now(), seed);
+        let ends = claims::deliver(&self.world.to_consumers.options(), deliveries).await;
+        self.sums.samples += sampler.stop().await;
+        let tally = self.note(ends).await;
+        let bad: Vec<_> = tally.errors.keys().filter(|why| *why != "in_flight").collect();
+        assert!(bad.is_empty(), "claims fail although all is well: {bad:?}");
+    }
+
+    fn tell(&self, day: u32, what: impl FnOnce() -> String) {
+        if self.verbose {
+            println!("  day {day}: {}", what());
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! What the harness drives: a server under a stepped clock, one or more real services behind a proxy, and consumers behind
+//! another.
+
+use std::time::{Duration, Instant};
+
+use chrono::{DateTime, TimeDelta, Utc};
+use inboxd::{Ahead, Day, InboxSpec, Retention};
+use serde_json::{Value, json};
+use sqlx::{AssertSqlSafe, PgConnection};
+
+use crate::{
+    course::INBOXES,
+    support::{
+        clock::ClockServer,
+        folder::Folder,
+        inbox::{Deployment, spec, sql, v7_spec},
+        program::{Service, config_file, inboxd},
+        proxy::Proxy,
+        server::TestDatabase,
+    },
+};
+
+pub(crate) const RETENTION_DAYS: i64 = 3;
+pub(crate) const GRACE: TimeDelta = TimeDelta::hours(24);
+pub(crate) const AHEAD: i64 = 3;
+/// The role that the service connects as, which owns all of it.
+pub(crate) const KEEPER: &str = "keeper";
+const CONSUMER: &str = "consumer";
+/// Bounds what should take a moment.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const CONFIG: &str = r#"
+deployment = "test"
+[schedule]
+cron = "* * * * * *"
+[maintenance]
+lock_timeout = "100ms"
+statement_timeout = "5s"
+attempts = 2
+max_clock_leap = "3d"
+[[inbox]]
+table = "public.by_time"
+name = "by_time"
+ahead = 3
+retention = "3d"
+drop_grace = "24h"
+consumer_roles = ["consumer"]
+[[inbox]]
+table = "public.by_id"
+name = "by_id"
+routing = "message_id"
+ahead = 3
+retention = "3d"
+drop_grace = "24h"
+consumer_roles = ["consumer"]
+"#;
+
+/// All of it, for one seed.
+pub(crate) struct World {
+    pub(crate) clock: ClockServer,
+    pub(crate) database: TestDatabase,
+    /// The same inboxes, for what the operator does.
+    pub(crate) deployment: Deployment,
+    pub(crate) to_services: Proxy,
+    pub(crate) to_consumers: Proxy,
+    pub(crate) services: Vec<Option<Service>>,
+    folder: Folder,
+    /// The midnight that the stepped days are counted from.
+    first: DateTime<Utc>,
+    http: reqwest::Client,
+}
+
+fn specs() -> Vec<InboxSpec> {
+    let of = |mut spec: InboxSpec, name: &str| {
+        spec.name = name.to_owned();
+        spec.policy.ahead = Ahead::new(AHEAD).unwrap();
+        spec.policy.retention = Retention::For(TimeDelta::days(RETENTION_DAYS));
+        spec.policy.drop_grace = GRACE;
+        spec.policy.max_clock_leap = TimeDelta::days(3);
+        spec.consumer_roles = vec![inboxd::Ident::new(CONSUMER).unwrap()];
+        spec
+    };
+    vec![
+        of(spec("public.by_time"), "by_time"),
+        of(v7_spec("public.by_id"), "by_id"),
+    ]
+}
+
+impl World {
+    pub(crate) async fn new(replicas: usize) -> Self {
+        let clock = ClockServer::start(&[("max_connections", "60"), ("log_min_messages", "warning")]).await;
+        let first: DateTime<Utc> = "2027-12-01T00:00:00Z".parse().unwrap();
+        clock.set_to(first + TimeDelta::hours(12));
+        let database = clock.database().await;
+        let mut admin = database.connect().await;
+        sql(
+            &mut admin,
+            format!(
+                "create role {KEEPER} login; create role {CONSUMER} login;
+                 grant create on database {} to {KEEPER}; revoke create on schema public from public;
+                 grant create, usage on schema public to {KEEPER}; grant usage on schema public to {CONSUMER};
+                 create sequence work_seq;
+                 create table work (inbox text not null, message_id uuid not null, seq bigint not null default nextval('work_seq'),
+                   at timestamptz not null default clock_timestamp());
+                 create index work_by_message on work (message_id, inbox);
+                 create index work_by_time on work (at);
+                 grant insert on work to {CONSUMER}; grant usage on sequence work_seq to {CONSUMER}",
+                database.name
+            ),
+        )
+        .await;
+        let deployment = Self::deployment(&clock, &database).await;
+        let folder = Folder::new();
+        config_file(folder.path(), CONFIG);
+        let to_services = Proxy::start(&database.options.clone().username(KEEPER)).await;
+        let to_consumers = Proxy::start(&database.options.clone().username(CONSUMER)).await;
+        let mut world = Self {
+            clock,
+            database,
+            deployment,
+            to_services,
+            to_consumers,
+            services: (0..replicas).map(|_| None).collect(),
+            folder,
+            first,
+            http: reqwest::Client::builder()
+                .timeout(Duration::from_secs(20))
+                .build()
+                .unwrap(),
+        };
+        world.start_services();
+        world
+    }
+
+    /// Inboxes in a database, initialized by their owner.
+    pub(crate) async fn deployment(clock: &ClockServer, database: &TestDatabase) -> Deployment {
+        let mut deployment = Deployment::new(database.clone(), clock.clock(), specs());
+        deployment.options = database.options.clone().username(KEEPER);
+        deployment.timeouts.lock = Duration::from_millis(100);
+        deployment.init().await.unwrap();
+        deployment
+    }
+
+    pub(crate) async fn admin(&self) -> PgConnection {
+        self.database.connect().await
+    }
+
+    /// The n-th day's clock.
+    pub(crate) fn set_day(&self, nth: u32, time: Duration) {
+        let time = TimeDelta::from_std(time).unwrap();
+        self.clock.set_to(self.first + TimeDelta::days((nth + 1).into()) + time);
+    }
+
+    pub(crate) fn today(&self) -> Day {
+        Day::containing(self.clock.now())
+    }
+
+    /// Starts every replica that does not run.
+    pub(crate) fn start_services(&mut self) {
+        for nth in 0..self.services.len() {
+            let lives = self.services[nth].as_mut().is_some_and(Service::lives);
+            if !lives {
+                let mut command = inboxd(&["serve"]);
+                command
+                    .env("INBOXD_CONFIG", self.folder.path().join("inboxd.toml"))
+                    .env("DATABASE_URL", self.to_services.url())
+                    .envs(self.clock.shim_environment());
+                self.services[nth] = Some(Service::spawn(command));
+            }
+        }
+    }
+
+    /// A run that begins after this call and comes to its end, asked for over HTTP, or the schedule's.
+    pub(crate) async fn run(&mut self, by_schedule: bool) {
+        let mut admin = self.admin().await;
+        let last: i64 = last_run(&mut admin).await;
+        let begin = Instant::now();
+        let mut said = Value::Null;
+        while begin.elapsed() < PATIENCE {
+            if by_schedule {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            } else {
+                let replica = begin.elapsed().as_millis() as usize % self.services.len();
+                said = self.ask_for_a_run(replica).await;
+            }
+            // One that began before may have looked before, too.
+            let ended: bool = sqlx::query_scalar(
+                "select exists (select from inboxd.runs where ordinal > $1 and outcome in ('done', 'partial')
+                   and ($2 or trigger = 'schedule'))",
+            )
+            .bind(last)
+            .bind(!by_schedule)
+            .fetch_one(&mut admin)
+            .await
+            .unwrap();
+            if ended {
+                return;
+            }
+        }
+        let runs: Vec<(String, Option<String>, Option<String>)> =
+            sqlx::query_as("select trigger, outcome, error from inboxd.runs where ordinal > $1 order by ordinal")
+                .bind(last)
+                .fetch_all(&mut admin)
+                .await
+                .unwrap();
+        let logs: Vec<_> = self.services.iter().flatten().map(last_lines).collect();
+        panic!(
+            "no run comes to an end (by the schedule: {by_schedule}); the last answer was {said}; the runs since: {runs:?}; {logs:#?}"
+        );
+    }
+
+    /// Asks each service for a run and does not wait for it.
+    pub(crate) fn poke(&mut self) {
+        for service in self.services.iter_mut().flatten() {
+            if service.lives() {
+                let asked = self.http.post(service.url("/v1/runs")).json(&json!({})).send();
+                tokio::spawn(asked);
+            }
+        }
+    }
+
+    async fn ask_for_a_run(&mut self, replica: usize) -> Value {
+        let Some(service) = &mut self.services[replica] else {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            return Value::Null;
+        };
+        let url = service.url("/v1/runs");
+        let answer = self.http.post(url).json(&json!({})).send().await;
+        let Ok(answer) = answer else {
+            return Value::Null;
+        };
+        if answer.status() != 200 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        answer.json().await.unwrap_or_default()
+    }
+
+    /// Fails unless today and tomorrow have a partition in both inboxes.
+    pub(crate) async fn must_have_today_and_tomorrow(&self, admin: &mut PgConnection) {
+        for inbox in INBOXES {
+            for day in [self.today(), self.today().next()] {
+                let is_there: bool = sqlx::query_scalar(
+                    "select exists (select from pg_inherits where inhparent = $1::regclass and not inhdetachpending
+                       and inhrelid = to_regclass($2))",
+                )
+                .bind(inbox)
+                .bind(format!("{inbox}_{}", day.underscored()))
+                .fetch_one(&mut *admin)
+                .await
+                .unwrap();
+                if !is_there {
+                    let steps = last_steps(admin).await;
+                    panic!("{inbox} has no partition of {day} after a run; {steps:#?}");
+                }
+            }
+        }
+    }
+}
+
+/// The newest run that has begun.
+async fn last_run(admin: &mut PgConnection) -> i64 {
+    sqlx::query_scalar("select coalesce(max(ordinal), 0) from inboxd.runs")
+        .fetch_one(admin)
+        .await
+        .unwrap()
+}
+
+/// What the last runs did, for a person who reads a failure.
+pub(crate) async fn last_steps(admin: &mut PgConnection) -> Vec<String> {
+    sqlx::query_scalar(AssertSqlSafe(
+        "select concat_ws(' ', run.ordinal, run.trigger, run.outcome, run.error, step.action, step.relation_name, step.outcome, step.error)
+         from inboxd.runs as run left join inboxd.steps as step on step.run_id = run.id
+         order by run.ordinal desc, step.ordinal desc limit 30"
+            .to_owned(),
+    ))
+    .fetch_all(admin)
+    .await
+    .unwrap()
+}
+
+fn last_lines(service: &Service) -> Vec<String> {
+    let log = service.log();
+    log.iter()
+        .rev()
+        .take(8)
+        .map(|line| line["fields"].to_string())
+        .collect()
+}
