@@ -141,6 +141,7 @@ async fn a_script_gets_json_with_keys_that_stay() {
             "inboxes",
             "last_run",
             "now",
+            "paused",
             "replicas",
             "severity",
             "standby"

@@ -26,8 +26,8 @@ pub struct Forgotten {
 /// Takes a message out of the journal: its next delivery is fresh.
 ///
 /// # Errors
-/// `InFlight` while an open transaction claims it, `Published` where that would break a subscriber, `InvalidId`, `InvalidConsumer`, `Invalid` without a reason; and as every
-/// act.
+/// `InFlight` while an open transaction claims it, `Published` where that would break a subscriber, `InvalidId`,
+/// `InvalidConsumer`, `Invalid` without a reason; and as every act.
 pub async fn forget(
     connection: &mut PgConnection,
     operator: Operator<'_>,

@@ -28,6 +28,7 @@ mod plan;
 mod problem;
 mod readyz;
 mod release_day;
+mod requested;
 mod restore;
 mod resume;
 mod run;
@@ -42,7 +43,7 @@ use utoipa::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use self::problem::{Problem, ProblemType};
-pub(super) use self::run_now::Requested;
+pub(super) use self::requested::Requested;
 use super::{
     acts::Acts,
     config::{Config, Database},

@@ -10,7 +10,7 @@ use super::{
     openapi::RunProblems,
     paging::{acquire, told},
     problem::{Problem, ProblemType},
-    run_now::Elsewhere,
+    requested::Elsewhere,
     runs::{Run, history_of},
 };
 use crate::{

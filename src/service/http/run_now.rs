@@ -1,11 +1,7 @@
 //! `POST /v1/runs`: a run now. It is the worker that runs it, so it is never the second at a time, and a client that hangs
 //! up cuts nothing.
 
-use std::{
-    collections::VecDeque,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::time::Duration;
 
 use axum::{
     Extension, Json,
@@ -22,6 +18,7 @@ use super::{
     extract::Body,
     openapi::RunNowProblems,
     problem::{Going, Problem, ProblemType},
+    requested::{Elsewhere, Requested},
 };
 use crate::{
     maintain::{RunReport, StepOutcome, StepReport, operate::OperateErrorKind},
@@ -32,8 +29,6 @@ use crate::{
 
 /// Most runs take well under a second; whoever waits longer is given a place to look.
 const WAITED_FOR: Duration = Duration::from_secs(4);
-/// How many requested runs are remembered for those that never began; those that did are on record in the database.
-const MOST_REMEMBERED: usize = 100;
 
 /// What is to be run; all inboxes of all databases where nothing is said.
 #[derive(Debug, Default, serde::Deserialize, utoipa::ToSchema)]
@@ -134,40 +129,6 @@ enum StepAnswerOutcome {
     Failed,
     Skipped,
     Planned,
-}
-
-/// A database in which a run was asked for and did not begin.
-#[derive(Debug, Clone, serde::Serialize, utoipa::ToSchema)]
-pub(in crate::service) struct Elsewhere {
-    pub(super) database: String,
-    outcome: NewRunOutcome,
-    error: Option<String>,
-}
-
-/// The runs that were asked for here, the last hundred.
-#[derive(Debug, Clone, Default)]
-pub(in crate::service) struct Requested(Arc<Mutex<VecDeque<RequestedRun>>>);
-
-type RequestedRun = (Uuid, Vec<Elsewhere>);
-
-impl Requested {
-    /// What is known of a run that was asked for here.
-    pub(super) fn elsewhere(&self, id: Uuid) -> Option<Vec<Elsewhere>> {
-        let requested = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        requested
-            .iter()
-            .find(|(known, _)| *known == id)
-            .map(|(_, all)| all.clone())
-    }
-
-    fn note(&self, id: Uuid, elsewhere: Vec<Elsewhere>) {
-        let mut requested = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        requested.retain(|(known, _)| *known != id);
-        requested.push_back((id, elsewhere));
-        while requested.len() > MOST_REMEMBERED {
-            requested.pop_front();
-        }
-    }
 }
 
 /// Runs a pass now, or tells what one would do.
