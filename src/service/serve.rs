@@ -15,7 +15,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     acts::Acts,
-    config::Config,
+    config::{Config, Database},
     counters::Counters,
     http,
     reading::Reader,
@@ -87,61 +87,23 @@ pub async fn serve(config: Config, clock: Clock, shutdown: CancellationToken) ->
         source,
     })?;
     let config = Arc::new(config);
-    let going = TaskTracker::new();
-    let (mut workers, mut askers, mut members) = (Vec::new(), Vec::new(), Vec::new());
-    let judge = Arc::new(Notify::new());
-    for database in &config.databases {
-        let (database, shared) = (Arc::new(database.clone()), Shared::default());
-        let (asker, asked) = Worker::channel();
-        let (canaries_asked, canaries_asks) = mpsc::channel(1);
-        let counters = Counters::new(database.inboxes.iter().map(|spec| spec.name.as_str()));
-        let pool = database.options.as_ref().map(read_pool);
-        let reader = Reader::new(config.clone(), database.clone(), clock.clone(), pool);
-        let acts = Acts::new(
-            config.clone(),
-            database.clone(),
-            clock.clone(),
-            reader.clone(),
-            going.clone(),
-        );
-        let worker = Worker {
-            config: config.clone(),
-            database: database.clone(),
-            replica: Replica::new(host(), config.schedule.period()),
-            clock: clock.clone(),
-            shared: shared.clone(),
-            counters: counters.clone(),
-            reader: reader.clone(),
-            canaries: canaries_asked,
-            judge: judge.clone(),
-            shutdown: shutdown.clone(),
-        };
-        let met = Met::default();
-        let canaries = Canaries {
-            database: database.clone(),
-            clock: clock.clone(),
-            met: met.clone(),
-            landed: judge.clone(),
-            shutdown: shutdown.clone(),
-        };
-        workers.push(tokio::spawn(canaries.fly(canaries_asks)));
-        workers.push(tokio::spawn(worker.work(asked)));
-        asker.ask(Trigger::Start);
-        askers.push(asker.clone());
-        members.push(http::Member {
-            database,
-            shared,
-            counters,
-            asker,
-            reader,
-            met,
-            acts,
-        });
-    }
+    let common = Common {
+        config: config.clone(),
+        clock: clock.clone(),
+        judge: Arc::new(Notify::new()),
+        acts: TaskTracker::new(),
+        shutdown: shutdown.clone(),
+    };
+    let mut workers = Vec::new();
+    let members: Vec<http::Member> = config
+        .databases
+        .iter()
+        .map(|database| begin(&common, database, &mut workers))
+        .collect();
     let heart = Heart::new();
     let timetable = Timetable {
         config: config.clone(),
-        askers,
+        askers: members.iter().map(|member| member.asker.clone()).collect(),
         heart: heart.clone(),
         clock: clock.clone(),
     };
@@ -163,7 +125,7 @@ pub async fn serve(config: Config, clock: Clock, shutdown: CancellationToken) ->
     };
     let watch = Watch {
         context: context.clone(),
-        judge,
+        judge: common.judge,
         webhook,
         shutdown: shutdown.clone(),
     };
@@ -187,8 +149,60 @@ pub async fn serve(config: Config, clock: Clock, shutdown: CancellationToken) ->
         workers,
         http,
         timetable,
-        acts: going,
+        acts: common.acts,
     })
+}
+
+/// What the tasks of all databases share.
+struct Common {
+    config: Arc<Config>,
+    clock: Clock,
+    /// Told when there is a new health to judge.
+    judge: Arc<Notify>,
+    acts: TaskTracker,
+    shutdown: CancellationToken,
+}
+
+/// Begins what one database needs: its worker, whose first pass begins at once, its canaries, and what HTTP asks.
+fn begin(common: &Common, database: &Database, workers: &mut Vec<JoinHandle<()>>) -> http::Member {
+    let (config, clock) = (common.config.clone(), common.clock.clone());
+    let (database, shared, met) = (Arc::new(database.clone()), Shared::default(), Met::default());
+    let (asker, asked) = Worker::channel();
+    let (canaries_asked, canaries_asks) = mpsc::channel(1);
+    let counters = Counters::new(database.inboxes.iter().map(|spec| spec.name.as_str()));
+    let pool = database.options.as_ref().map(read_pool);
+    let reader = Reader::new(config.clone(), database.clone(), clock.clone(), pool);
+    let worker = Worker {
+        config: config.clone(),
+        database: database.clone(),
+        replica: Replica::new(host(), config.schedule.period()),
+        clock: clock.clone(),
+        shared: shared.clone(),
+        counters: counters.clone(),
+        reader: reader.clone(),
+        canaries: canaries_asked,
+        judge: common.judge.clone(),
+        shutdown: common.shutdown.clone(),
+    };
+    let canaries = Canaries {
+        database: database.clone(),
+        clock: clock.clone(),
+        met: met.clone(),
+        landed: common.judge.clone(),
+        shutdown: common.shutdown.clone(),
+    };
+    workers.push(tokio::spawn(canaries.fly(canaries_asks)));
+    workers.push(tokio::spawn(worker.work(asked)));
+    asker.ask(Trigger::Start);
+    http::Member {
+        acts: Acts::new(config, database.clone(), clock, reader.clone(), common.acts.clone()),
+        database,
+        shared,
+        counters,
+        asker,
+        reader,
+        met,
+    }
 }
 
 /// The task that posts changes of health, where that is configured.
