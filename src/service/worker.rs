@@ -10,6 +10,7 @@ use std::{
 
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 use uuid::Uuid;
 
 use super::{
@@ -135,7 +136,8 @@ impl Worker {
         let (clock, shutdown, counters) = (self.clock.clone(), self.shutdown.clone(), self.counters.clone());
         self.shared.update(|state| state.going = Some(id));
         let begun = Instant::now();
-        let passed = tokio::spawn(async move {
+        let name = self.database.name.clone();
+        let pass = async move {
             let work = Work {
                 config: &config,
                 database: &database,
@@ -145,8 +147,9 @@ impl Worker {
                 counters: &counters,
             };
             work.pass(id, trigger, inbox.as_deref()).await
-        })
-        .await;
+        };
+        let span = tracing::info_span!("run", id = %id, database = name, trigger = trigger.as_str());
+        let passed = tokio::spawn(pass.instrument(span)).await;
         let passed = match passed {
             Ok(Ok(passed)) => passed,
             Ok(Err(error)) => {
