@@ -1,6 +1,7 @@
 //! One pass over the inboxes of a database.
 
 use sqlx::PgConnection;
+use tracing::Instrument;
 use uuid::Uuid;
 
 use super::{
@@ -310,19 +311,24 @@ async fn apply_plans(
             let (spec, observed) = (&request.specs[index], &observation.inboxes[index]);
             for step in plan.steps.iter().filter(|step| phase.contains(&step.action)) {
                 let why_not = why_skip(request, &reports[index], step);
-                let report = match why_not {
-                    Some(why) => StepReport {
-                        step: step.clone(),
-                        outcome: StepOutcome::Skipped { why },
-                        attempts: 0,
-                        duration_ms: 0,
-                    },
-                    None => apply(connection, spec, observed, step.clone(), request).await?,
-                };
                 ordinal += 1;
-                record(connection, run_id, ordinal, observed, &report).await?;
-                log_step(&spec.name, &report);
-                reports[index].push(report);
+                let (action, relation) = (step.action.as_str(), step.relation.as_str());
+                let span = tracing::info_span!("step", inbox = spec.name, action, relation);
+                let taken = async {
+                    let report = match why_not {
+                        Some(why) => StepReport {
+                            step: step.clone(),
+                            outcome: StepOutcome::Skipped { why },
+                            attempts: 0,
+                            duration_ms: 0,
+                        },
+                        None => apply(connection, spec, observed, step.clone(), request).await?,
+                    };
+                    record(connection, run_id, ordinal, observed, &report).await?;
+                    log_step(&spec.name, &report);
+                    Ok(report)
+                };
+                reports[index].push(taken.instrument(span).await?);
             }
         }
     }

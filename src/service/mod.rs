@@ -8,6 +8,9 @@ mod cron;
 pub mod health;
 mod http;
 mod metrics;
+#[cfg(feature = "otlp")]
+pub mod otlp;
+mod outward;
 mod reading;
 mod serve;
 mod status;

@@ -14,11 +14,6 @@ use chrono::SecondsFormat;
 use hmac::{Hmac, KeyInit, Mac};
 use http_body_util::Full;
 use hyper::{Method, Request, StatusCode, body::Bytes, header};
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::{
-    client::legacy::{Client, connect::HttpConnector},
-    rt::TokioExecutor,
-};
 use sha2::Sha256;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -27,6 +22,7 @@ use super::{
     changes::HealthChange,
     config::{Secret, Webhook},
     health::HealthStatus,
+    outward::HttpClient,
 };
 use crate::{clock::Clock, maintain::random_uuid, pure::Severity};
 
@@ -108,47 +104,6 @@ impl Queue {
             }
             self.0.more.notified().await;
         }
-    }
-}
-
-/// Posts over http or https; a redirect is an answer like any other.
-#[derive(Debug, Clone)]
-enum HttpClient {
-    Plain(Client<HttpConnector, Full<Bytes>>),
-    Tls(Client<HttpsConnector<HttpConnector>, Full<Bytes>>),
-}
-
-impl HttpClient {
-    fn new(is_tls: bool) -> std::io::Result<Self> {
-        // Changes are rare: a kept connection would be found dead.
-        let mut builder = Client::builder(TokioExecutor::new());
-        builder.pool_max_idle_per_host(0);
-        if !is_tls {
-            return Ok(Self::Plain(builder.build_http()));
-        }
-        let connector = HttpsConnectorBuilder::new()
-            .with_native_roots()?
-            .https_only()
-            .enable_http1()
-            .build();
-        Ok(Self::Tls(builder.build(connector)))
-    }
-
-    async fn send(&self, request: Request<Full<Bytes>>) -> Result<StatusCode, String> {
-        let answer = match self {
-            Self::Plain(client) => client.request(request).await,
-            Self::Tls(client) => client.request(request).await,
-        };
-        // What the answer says beyond its status is not read.
-        answer.map(|answer| answer.status()).map_err(|error| {
-            let mut text = error.to_string();
-            let mut source = std::error::Error::source(&error);
-            while let Some(cause) = source {
-                text = format!("{text}: {cause}");
-                source = cause.source();
-            }
-            text
-        })
     }
 }
 
@@ -254,7 +209,8 @@ impl Poster {
             .body(Full::new(Bytes::from(body.to_owned())))
             .map_err(|error| error.to_string())?;
         match tokio::time::timeout(self.webhook.timeout, self.client.send(request)).await {
-            Ok(answer) => answer,
+            // What the answer says beyond its status is not read.
+            Ok(answer) => answer.map(|answer| answer.status()),
             Err(_) => Err("it did not answer in time".to_owned()),
         }
     }

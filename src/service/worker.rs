@@ -10,6 +10,7 @@ use std::{
 
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 use uuid::Uuid;
 
 use super::{
@@ -139,7 +140,8 @@ impl Worker {
         let begun = Instant::now();
         let pid = Arc::new(AtomicI32::new(0));
         let session = pid.clone();
-        let mut passing = tokio::spawn(async move {
+        let name = self.database.name.clone();
+        let pass = async move {
             let work = Work {
                 config: &config,
                 database: &database,
@@ -150,7 +152,9 @@ impl Worker {
                 session: &session,
             };
             work.pass(id, trigger, inbox.as_deref()).await
-        });
+        };
+        let span = tracing::info_span!("run", id = %id, database = name, trigger = trigger.as_str());
+        let mut passing = tokio::spawn(pass.instrument(span));
         let guard = Guard {
             database: &self.database,
             timeouts: self.config.timeouts,

@@ -49,6 +49,8 @@ mod states;
 #[cfg(test)]
 mod support;
 #[cfg(test)]
+mod telemetry;
+#[cfg(test)]
 mod waiting;
 #[cfg(test)]
 mod webhook;

@@ -21,6 +21,7 @@ use inboxd::{
 use sqlx::{PgConnection, postgres::PgConnectOptions};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
+use tracing_subscriber::{Layer, layer::SubscriberExt, util::SubscriberInitExt};
 
 use crate::{
     args::{Arguments, Command, Run, Serve, Simulate},
@@ -42,10 +43,20 @@ pub(crate) async fn execute(arguments: Arguments) -> Result<ExitCode> {
         Err(error) if matches!(command, Command::Check) => return cannot_check(json, &error.into()),
         Err(error) => return Err(error.into()),
     };
-    log(&config.log, matches!(command, Command::Serve(_)));
+    let is_service = matches!(command, Command::Serve(_));
+    let exporting = if is_service {
+        Exporting::start()?
+    } else {
+        Exporting::default()
+    };
+    log(&config.log, is_service, &exporting);
     let clock = Clock::system();
     match command {
-        Command::Serve(options) => run_service(config, options, clock, json).await,
+        Command::Serve(options) => {
+            let code = run_service(config, options, clock, json).await;
+            exporting.end().await;
+            code
+        }
         Command::Init => initialize(&config, &clock, json).await,
         Command::Plan => show_plan(&config, &clock, json).await,
         Command::Run(options) => run_once(&config, options, &clock, json).await,
@@ -68,7 +79,7 @@ fn environment() -> HashMap<String, String> {
 }
 
 /// The service logs to standard error; other commands only what goes wrong, for their output is the answer.
-fn log(log: &Log, is_service: bool) {
+fn log(log: &Log, is_service: bool, exporting: &Exporting) {
     let filter = if is_service {
         log.filter.clone()
     } else {
@@ -76,15 +87,57 @@ fn log(log: &Log, is_service: bool) {
     };
     // The text was checked with the configuration.
     let filter = tracing_subscriber::EnvFilter::try_new(filter).unwrap_or_default();
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal());
-    if log.json {
-        builder.json().init()
-    } else {
-        builder.init()
+    let lines = if log.json { lines.json().boxed() } else { lines.boxed() };
+    tracing_subscriber::registry()
+        .with(lines)
+        .with(exporting.layer())
+        .with(filter)
+        .init();
+}
+
+/// The export of spans, where it is built in and an endpoint is configured.
+#[derive(Default)]
+struct Exporting {
+    #[cfg(feature = "otlp")]
+    otlp: Option<inboxd::service::otlp::Exporting>,
+}
+
+#[cfg(feature = "otlp")]
+impl Exporting {
+    fn start() -> Result<Self> {
+        let otlp = inboxd::service::otlp::Exporting::start(&environment());
+        let otlp = otlp.map_err(|error| anyhow::anyhow!("cannot export spans over OTLP: {error}"))?;
+        Ok(Self { otlp })
     }
+
+    fn layer<S>(&self) -> Option<impl Layer<S> + Send + Sync + use<S>>
+    where
+        S: tracing::Subscriber + for<'span> tracing_subscriber::registry::LookupSpan<'span> + Send + Sync,
+    {
+        self.otlp.as_ref().map(inboxd::service::otlp::Exporting::layer)
+    }
+
+    async fn end(self) {
+        if let Some(otlp) = self.otlp {
+            otlp.end().await;
+        }
+    }
+}
+
+#[cfg(not(feature = "otlp"))]
+impl Exporting {
+    fn start() -> Result<Self> {
+        Ok(Self::default())
+    }
+
+    fn layer(&self) -> Option<tracing_subscriber::layer::Identity> {
+        None
+    }
+
+    async fn end(self) {}
 }
 
 pub(crate) fn print<T: serde::Serialize>(json: bool, value: &T, text: impl FnOnce(&T) -> String) -> Result<()> {
@@ -132,6 +185,8 @@ async fn run_service(mut config: Config, options: Serve, clock: Clock, json: boo
         inboxes = config.databases.iter().map(|database| database.inboxes.len()).sum::<usize>(),
         schedule = %config.schedule,
         next_runs = next.join(", "),
+        // Its Debug shows neither passwords nor tokens.
+        config = ?config,
         "inboxd starts"
     );
     let tables: Vec<_> = config

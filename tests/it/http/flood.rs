@@ -51,12 +51,15 @@ async fn a_flood_of_looks_asks_the_database_as_seldom_as_one_that_looks_again_an
     let database = initialized().await;
     let proxy = Proxy::in_front_of(&database).await;
     let api = Api::on(&proxy.url(), "", &[]).await;
-    // One reading, alone: what was read before is old by then.
-    api.get_json("/v1/status").await;
-    tokio::time::sleep(Duration::from_millis(1700)).await;
-    proxy.forget();
-    api.get_json("/v1/status").await;
-    let one = proxy.round_trips();
+    // One reading, alone: what was read before is old by then. The largest of three, for the watch over health may have
+    // begun one before the others were forgotten.
+    let mut one = 0;
+    for _ in 0..3 {
+        tokio::time::sleep(Duration::from_millis(1700)).await;
+        proxy.forget();
+        api.get_json("/v1/status").await;
+        one = one.max(proxy.round_trips());
+    }
     assert!(one > 0, "it was not read anew");
 
     flood(&api, Duration::from_secs(1)).await;
