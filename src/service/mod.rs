@@ -7,6 +7,7 @@ mod cron;
 pub mod health;
 mod http;
 mod metrics;
+mod page;
 mod reading;
 mod serve;
 mod status;

@@ -26,12 +26,17 @@ use axum::{Extension, Router, middleware};
 use utoipa::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use self::problem::{Problem, ProblemType};
-pub(super) use self::run_now::Requested;
+pub(super) use self::{
+    extract::{Path, Query},
+    problem::{Problem, ProblemType},
+    run_now::{Requested, SetOff, set_off},
+    runs::acquire,
+};
 use super::{
     acts::Acts,
     config::{Config, Database},
     counters::Counters,
+    page,
     reading::{ReadError, Reader},
     status::{DatabaseStatus, InboxStatus, Status},
     worker::{Asker, Heart, Shared},
@@ -57,7 +62,6 @@ pub(super) struct Member {
     pub(super) counters: Counters,
     pub(super) asker: Asker,
     pub(super) reader: Reader,
-    #[expect(dead_code, reason = "the endpoints and the page call it")]
     pub(super) acts: Acts,
 }
 
@@ -90,6 +94,7 @@ pub(super) fn router(context: Context) -> Router {
     let document = serde_json::to_value(&document).unwrap_or_default();
     let router = router
         .merge(docs::docs())
+        .merge(page::router(&context))
         .fallback(async || Problem::new(ProblemType::NotFound, "see /openapi.json for what there is"))
         .method_not_allowed_fallback(async || {
             Problem::new(ProblemType::MethodNotAllowed, "see /openapi.json for what there is")
@@ -108,7 +113,7 @@ impl Context {
     }
 
     /// The status of all databases; one that cannot be read says so in its own place.
-    async fn status(&self) -> Status {
+    pub(super) async fn status(&self) -> Status {
         let readings = self.read_all().await;
         let databases = readings.into_iter().map(|(member, reading)| match reading {
             Ok(status) => (*status).clone(),
@@ -143,7 +148,7 @@ impl Context {
     }
 
     /// One inbox, with the name of its database and that one's clock.
-    async fn inbox(&self, name: &str) -> Result<(Arc<DatabaseStatus>, InboxStatus), Problem> {
+    pub(super) async fn inbox(&self, name: &str) -> Result<(Arc<DatabaseStatus>, InboxStatus), Problem> {
         let (member, _) = self.spec(name).ok_or_else(inbox_not_found)?;
         let status = member
             .reader

@@ -230,7 +230,9 @@ pub(super) async fn history_of(
     look.await.map_err(|error| told(member, &error))
 }
 
-pub(super) async fn acquire(member: &Member) -> Result<sqlx::pool::PoolConnection<sqlx::Postgres>, DbError> {
+pub(in crate::service) async fn acquire(
+    member: &Member,
+) -> Result<sqlx::pool::PoolConnection<sqlx::Postgres>, DbError> {
     let pool = member
         .reader
         .pool()
