@@ -5,7 +5,7 @@ use sqlx::{PgConnection, types::Json};
 use uuid::Uuid;
 
 use super::error::{DbError, Doing};
-use crate::pure::{Day, Removals};
+use crate::pure::{Day, Removals, TableName};
 
 /// Who decided something, when, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,6 +54,26 @@ pub(crate) async fn audit_forget(connection: &mut PgConnection, actor: &str, rea
         .execute(connection)
         .await
         .doing(|| "put the forget on the audit".to_owned())?;
+    Ok(())
+}
+
+/// Puts on the audit who asked for a run, of one inbox where a table is given.
+pub(crate) async fn run_asked_for(
+    connection: &mut PgConnection,
+    actor: &str,
+    deployment: &str,
+    table: Option<&TableName>,
+    run: Uuid,
+) -> Result<(), DbError> {
+    sqlx::query(include_str!("../../sql/journal/run_asked_for.sql"))
+        .bind(actor)
+        .bind(deployment)
+        .bind(table.map(|table| table.schema().as_str()))
+        .bind(table.map(|table| table.table().as_str()))
+        .bind(run)
+        .execute(connection)
+        .await
+        .doing(|| "put on the audit who asked for the run".to_owned())?;
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! The history of runs, as it is on record.
+//! The history of runs, and of what persons decided, as it is on record.
 
 use chrono::{DateTime, NaiveDate, Utc};
 use sqlx::{PgConnection, Row, postgres::PgRow};
@@ -70,6 +70,72 @@ pub struct RecordedStep {
     pub started_at: DateTime<Utc>,
     /// How long it took, in milliseconds.
     pub duration_ms: i64,
+}
+
+/// Which lines of the audit are asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct AuditFilter<'a> {
+    /// Those before this place.
+    pub before: Option<i64>,
+    /// Those about this inbox.
+    pub table: Option<&'a TableName>,
+}
+
+/// One line of the audit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuditLine {
+    /// Its place, which grows.
+    pub id: i64,
+    /// When, by the database's clock.
+    pub at: DateTime<Utc>,
+    /// Who.
+    pub actor: String,
+    /// What was done.
+    pub action: String,
+    /// The inbox's table; none where it is about no single one, or for a name that this version does not allow.
+    pub table: Option<TableName>,
+    /// Why, as far as that was asked.
+    pub reason: Option<String>,
+    /// What belongs to the action.
+    pub detail: serde_json::Value,
+}
+
+/// The newest lines of a deployment's audit that pass a filter.
+///
+/// # Errors
+/// When the database fails.
+pub async fn audit(
+    connection: &mut PgConnection,
+    deployment: &str,
+    filter: AuditFilter<'_>,
+    limit: i64,
+) -> Result<Vec<AuditLine>, DbError> {
+    let doing = || "read the audit".to_owned();
+    let rows = sqlx::query(include_str!("../../sql/journal/audit_page.sql"))
+        .bind(deployment)
+        .bind(filter.before)
+        .bind(filter.table.map(|table| table.schema().as_str()))
+        .bind(filter.table.map(|table| table.table().as_str()))
+        .bind(limit)
+        .fetch_all(connection)
+        .await
+        .doing(doing)?;
+    rows.iter().map(read_line).collect::<Result<_, _>>().doing(doing)
+}
+
+fn read_line(row: &PgRow) -> Result<AuditLine, sqlx::Error> {
+    let (schema, table): (Option<String>, Option<String>) = (row.try_get("schema_name")?, row.try_get("table_name")?);
+    Ok(AuditLine {
+        id: row.try_get("id")?,
+        at: row.try_get("at")?,
+        actor: row.try_get("actor")?,
+        action: row.try_get("action")?,
+        table: schema
+            .zip(table)
+            .and_then(|(schema, table)| TableName::new(schema, table).ok()),
+        reason: row.try_get("reason")?,
+        detail: row.try_get("detail")?,
+    })
 }
 
 /// The newest runs of a deployment that pass a filter.

@@ -150,6 +150,13 @@ impl serde::Serialize for Day {
     }
 }
 
+impl<'de> serde::Deserialize<'de> for Day {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
 impl From<Day> for NaiveDate {
     fn from(day: Day) -> Self {
         day.0

@@ -50,6 +50,7 @@ pub struct Found {
 
 /// Days whose partitions are to go: out of the inbox, and for good.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "service", derive(utoipa::ToSchema))]
 pub struct Removals {
     /// To be detached.
     pub detach: BTreeSet<Day>,

@@ -3,8 +3,6 @@
 //! Its invariant: an act that has begun is not cut because whoever asked has gone. Each is a task of its own on a connection
 //! of its own, and the end of the service waits for those that are going.
 
-#![expect(dead_code, reason = "the endpoints and the page call it")]
-
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
@@ -31,7 +29,7 @@ use crate::{
 /// How many acts one database is asked for at a time: a person does one, and each has a connection.
 const MOST_AT_ONCE: usize = 3;
 /// How long one more waits for its turn.
-const TURN_PATIENCE: Duration = Duration::from_secs(3);
+const TURN_PATIENCE: Duration = Duration::from_secs(2);
 /// How long a connection may take to open.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(4);
 /// How long a person waits for one statement, and for one lock; maintenance may be more patient.
@@ -39,9 +37,9 @@ const PATIENCE: Timeouts = Timeouts {
     lock: Duration::from_secs(2),
     statement: Duration::from_secs(5),
 };
-/// The longest that an act takes, which is made of a few statements; a server that says nothing any more ends it. A restore
-/// has no such end.
-const DEADLINE: Duration = Duration::from_secs(12);
+/// The longest that an act takes, which is made of a few statements; a server that says nothing any more ends it. With the
+/// two above it is less than a request may take. A restore has no such end.
+const DEADLINE: Duration = Duration::from_secs(8);
 /// How long a session is given to say goodbye.
 const GOODBYE: Duration = Duration::from_secs(1);
 
@@ -234,6 +232,15 @@ impl Acts {
         .await
     }
 
+    /// See [`operate::run_asked_for`].
+    pub(super) async fn run_asked_for(&self, by: &str, run: Uuid, spec: Option<&InboxSpec>) -> Result<(), ActError> {
+        let spec = spec.cloned();
+        self.act(Kind::Change, by, move |connection, operator| {
+            Box::pin(async move { operate::run_asked_for(connection, operator, run, spec.as_ref()).await })
+        })
+        .await
+    }
+
     /// See [`operate::message`].
     pub(super) async fn message(
         &self,
@@ -315,6 +322,10 @@ impl Inner {
         match done {
             Ok(done) => {
                 let _ = tokio::time::timeout(GOODBYE, connection.close()).await;
+                if let (Kind::Restore, Err(error)) = (kind, &done) {
+                    // Whoever asked may not have waited for it.
+                    tracing::info!(database = self.database.name, by = actor.as_str(), %error, "the restore was refused");
+                }
                 done.map_err(|error| ActError::of(&self.database, error))
             }
             Err(_) => Err(ActError::unreachable(

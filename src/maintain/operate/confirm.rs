@@ -5,20 +5,17 @@ use std::collections::BTreeSet;
 
 use chrono::{DateTime, Utc};
 use serde_json::json;
-use sqlx::{Acquire, PgConnection};
+use sqlx::PgConnection;
 
-use super::{OperateError, OperateErrorKind, Operator, Seen, look, writable};
+use super::{OperateError, OperateErrorKind, Operator, Seen, audited::Audited, look, writable};
 use crate::{
-    postgres::{
-        DbError,
-        decisions::{self, AuditRecord},
-        journal,
-    },
+    postgres::{decisions, journal},
     pure::{Clocks, Day, InboxSpec, Ownership, Removals, distrust, plan},
 };
 
 /// What the confirmation of a clock came to.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "service", derive(utoipa::ToSchema))]
 pub struct ConfirmedClock {
     /// The database's time that is trusted from here on.
     pub trusted_at: DateTime<Utc>,
@@ -60,6 +57,7 @@ pub async fn confirm_clock(
 
 /// What is due to be removed from an inbox, were there no cap.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "service", derive(utoipa::ToSchema))]
 pub struct DueDrops {
     /// The inbox's name.
     pub inbox: String,
@@ -81,6 +79,7 @@ impl DueDrops {
 
 /// What the confirmation of removals came to.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "service", derive(utoipa::ToSchema))]
 pub struct ConfirmedDrops {
     /// What the next run may do at once.
     #[serde(flatten)]
@@ -137,18 +136,11 @@ pub async fn confirm_drops(
         ));
     }
     let actor = operator.actor.as_str();
-    let failed = |error| DbError::new("confirm the removals", error);
-    let mut transaction = connection.begin().await.map_err(failed)?;
-    let confirmed_at = decisions::confirm_drops(&mut transaction, seen.id, actor, &confirmed.due).await?;
-    let record = AuditRecord {
-        actor,
-        action: "confirm_drops",
-        inbox_id: Some(seen.id),
-        reason: None,
-        detail: &json!({ "detach": summary(&confirmed.due.detach), "drop": summary(&confirmed.due.drop) }),
-    };
-    decisions::audit(&mut transaction, record).await?;
-    transaction.commit().await.map_err(failed)?;
+    let mut act = Audited::begin(connection, operator, "confirm the removals").await?;
+    let confirmed_at = decisions::confirm_drops(act.connection(), seen.id, actor, &confirmed.due).await?;
+    let detail = json!({ "detach": summary(&confirmed.due.detach), "drop": summary(&confirmed.due.drop) });
+    act.audit("confirm_drops", Some(seen.id), None, detail).await?;
+    act.commit().await?;
     Ok(ConfirmedDrops {
         confirmed,
         confirmed_at,

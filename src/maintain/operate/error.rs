@@ -30,6 +30,8 @@ pub enum OperateErrorKind {
     UntrustedClock,
     /// An open transaction claims the message.
     InFlight,
+    /// A publication would carry a forget to subscribers that cannot apply it.
+    Published,
     /// The id is none that the inbox can hold.
     InvalidId,
     /// A consumer is named where the inbox has one only, or none where it has many.
@@ -58,6 +60,7 @@ impl OperateErrorKind {
             Self::Changed => "changed",
             Self::UntrustedClock => "untrusted_clock",
             Self::InFlight => "in_flight",
+            Self::Published => "published",
             Self::InvalidId => "invalid_id",
             Self::InvalidConsumer => "invalid_consumer",
             Self::Invalid => "invalid",

@@ -1,16 +1,17 @@
 //! One message is taken out of the journal, so that it can be processed again.
 
-use sqlx::{Acquire, PgConnection};
+use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::{OperateError, OperateErrorKind, Operator, checked, checked_id, look, writable};
+use super::{OperateError, OperateErrorKind, Operator, audited::Audited, checked, checked_id, look, writable};
 use crate::{
-    postgres::{DbError, ErrorKind, decisions, messages},
+    postgres::{ErrorKind, decisions, messages},
     pure::{Consumers, InboxSpec},
 };
 
 /// What a forget came to.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "service", derive(utoipa::ToSchema))]
 pub struct Forgotten {
     /// The inbox's name.
     pub inbox: String,
@@ -25,7 +26,7 @@ pub struct Forgotten {
 /// Takes a message out of the journal: its next delivery is fresh.
 ///
 /// # Errors
-/// `InFlight` while an open transaction claims it, `InvalidId`, `InvalidConsumer`, `Invalid` without a reason; and as every
+/// `InFlight` while an open transaction claims it, `Published` where that would break a subscriber, `InvalidId`, `InvalidConsumer`, `Invalid` without a reason; and as every
 /// act.
 pub async fn forget(
     connection: &mut PgConnection,
@@ -37,16 +38,14 @@ pub async fn forget(
 ) -> Result<Forgotten, OperateError> {
     let reason = checked("the reason", reason)?;
     checked_id(spec, id)?;
-    match (spec.policy.consumers, consumer) {
-        (Consumers::Many, None) => return Err(invalid_consumer(spec, "name the consumer that is to forget it")),
-        (Consumers::One, Some(_)) => return Err(invalid_consumer(spec, "leave the consumer out: it has one only")),
-        _ => {}
+    checked_consumer(spec, consumer)?;
+    if spec.policy.consumers == Consumers::Many && consumer.is_none() {
+        return Err(invalid_consumer(spec, "name the consumer that is to forget it"));
     }
     writable(connection).await?;
     look(connection, operator, spec).await?;
-    let failed = |error| DbError::new("forget the message", error);
-    let mut transaction = connection.begin().await.map_err(failed)?;
-    let was_there = messages::forget(&mut transaction, spec, id, consumer, reason)
+    let mut act = Audited::begin(connection, operator, "forget the message").await?;
+    let was_there = messages::forget(act.connection(), spec, id, consumer, reason)
         .await
         .map_err(|error| match error.kind() {
             ErrorKind::LockTimeout => OperateError::new(
@@ -54,16 +53,37 @@ pub async fn forget(
                 format!("an open transaction claims message {id} in inbox {}", spec.name),
                 "forget it once that has ended",
             ),
+            ErrorKind::WrongState => OperateError::new(
+                OperateErrorKind::Published,
+                format!(
+                    "a publication would carry the delete from inbox {} to subscribers that cannot apply it",
+                    spec.name
+                ),
+                "take deletes out of it, which an inbox does not need: alter publication … set (publish = 'insert')",
+            ),
             _ => error.into(),
         })?;
-    decisions::audit_forget(&mut transaction, operator.actor.as_str(), reason).await?;
-    transaction.commit().await.map_err(failed)?;
+    // The function has put it on the audit itself, under the session's name.
+    decisions::audit_forget(act.connection(), operator.actor.as_str(), reason).await?;
+    act.commit().await?;
     Ok(Forgotten {
         inbox: spec.name.clone(),
         message_id: id,
         consumer: consumer.map(str::to_owned),
         was_there,
     })
+}
+
+/// A consumer that the inbox may have.
+pub(super) fn checked_consumer(spec: &InboxSpec, consumer: Option<&str>) -> Result<(), OperateError> {
+    match (spec.policy.consumers, consumer) {
+        (Consumers::One, Some(_)) => Err(invalid_consumer(spec, "leave the consumer out: it has one only")),
+        // PostgreSQL holds no NUL in a text, and a claim takes no empty name.
+        (Consumers::Many, Some(name)) if name.is_empty() || name.contains('\0') => {
+            Err(invalid_consumer(spec, "name the consumer as its claims do"))
+        }
+        _ => Ok(()),
+    }
 }
 
 pub(super) fn invalid_consumer(spec: &InboxSpec, remedy: &str) -> OperateError {

@@ -2,20 +2,17 @@
 
 use chrono::{DateTime, Utc};
 use serde_json::json;
-use sqlx::{Acquire, PgConnection};
+use sqlx::PgConnection;
 
-use super::{OperateError, OperateErrorKind, Operator, Seen, checked, look, writable};
+use super::{OperateError, OperateErrorKind, Operator, Seen, audited::Audited, checked, look, writable};
 use crate::{
-    postgres::{
-        DbError,
-        decisions::{self, AuditRecord},
-        schema,
-    },
+    postgres::{decisions, schema},
     pure::{Ahead, Attachment, Day, FoundRelation, InboxSpec, plan},
 };
 
 /// A day on hold.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "service", derive(utoipa::ToSchema))]
 pub struct Held {
     /// The inbox's name.
     pub inbox: String,
@@ -31,6 +28,7 @@ pub struct Held {
 
 /// What a hold came to.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "service", derive(utoipa::ToSchema))]
 pub struct HeldNow {
     /// The hold that stands. One that stood before keeps its time and reason.
     #[serde(flatten)]
@@ -43,6 +41,7 @@ pub struct HeldNow {
 
 /// What a release came to.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "service", derive(utoipa::ToSchema))]
 pub struct Released {
     /// The inbox's name.
     pub inbox: String,
@@ -73,20 +72,13 @@ pub async fn hold(
         may_be_held(connection, &seen, spec, day).await?;
     }
     let actor = operator.actor.as_str();
-    let failed = |error| DbError::new("put the day on hold", error);
-    let mut transaction = connection.begin().await.map_err(failed)?;
-    let (standing, is_new) = decisions::hold_day(&mut transaction, seen.id, day, actor, reason).await?;
+    let mut act = Audited::begin(connection, operator, "put the day on hold").await?;
+    let (standing, is_new) = decisions::hold_day(act.connection(), seen.id, day, actor, reason).await?;
     if is_new {
-        let record = AuditRecord {
-            actor,
-            action: "hold",
-            inbox_id: Some(seen.id),
-            reason: Some(reason),
-            detail: &json!({ "day": day }),
-        };
-        decisions::audit(&mut transaction, record).await?;
+        act.audit("hold", Some(seen.id), Some(reason), json!({ "day": day }))
+            .await?;
     }
-    transaction.commit().await.map_err(failed)?;
+    act.commit().await?;
     Ok(HeldNow {
         hold: Held::of(&spec.name, day, standing),
         is_new,
@@ -106,20 +98,13 @@ pub async fn release(
 ) -> Result<Released, OperateError> {
     writable(connection).await?;
     let seen = look(connection, operator, spec).await?;
-    let failed = |error| DbError::new("release the day", error);
-    let mut transaction = connection.begin().await.map_err(failed)?;
-    let stood = decisions::release_day(&mut transaction, seen.id, day).await?;
+    let mut act = Audited::begin(connection, operator, "release the day").await?;
+    let stood = decisions::release_day(act.connection(), seen.id, day).await?;
     if let Some(stood) = &stood {
-        let record = AuditRecord {
-            actor: operator.actor.as_str(),
-            action: "release_hold",
-            inbox_id: Some(seen.id),
-            reason: None,
-            detail: &json!({ "day": day, "held_at": stood.at, "held_by": stood.by, "held_because": stood.reason }),
-        };
-        decisions::audit(&mut transaction, record).await?;
+        let detail = json!({ "day": day, "held_at": stood.at, "held_by": stood.by, "held_because": stood.reason });
+        act.audit("release_hold", Some(seen.id), None, detail).await?;
     }
-    transaction.commit().await.map_err(failed)?;
+    act.commit().await?;
     Ok(Released {
         inbox: spec.name.clone(),
         day,

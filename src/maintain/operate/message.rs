@@ -6,10 +6,10 @@ use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::{OperateError, Operator, checked_id, forget::invalid_consumer, look};
+use super::{OperateError, Operator, checked_id, forget::checked_consumer, look};
 use crate::{
     postgres::{ErrorKind, messages, schema},
-    pure::{Attachment, Consumers, Day, Found, FoundRelation, InboxSpec, RelationKind, Routing},
+    pure::{Attachment, Day, Found, FoundRelation, InboxSpec, RelationKind, Routing},
 };
 
 /// How long the whole question waits for partitions that somebody has locked.
@@ -19,6 +19,7 @@ const LEAST_PATIENCE: Duration = Duration::from_millis(10);
 
 /// What is known of a message.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "service", derive(utoipa::ToSchema))]
 pub struct FoundMessage {
     /// The inbox's name.
     pub inbox: String,
@@ -34,6 +35,7 @@ pub struct FoundMessage {
 
 /// One time that a message was processed.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "service", derive(utoipa::ToSchema))]
 pub struct Processed {
     /// When it was claimed, by the database's clock; its transaction has committed.
     pub processed_at: DateTime<Utc>,
@@ -51,6 +53,7 @@ pub struct Processed {
 
 /// A partition that could not be looked at.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "service", derive(utoipa::ToSchema))]
 pub struct NotLookedAt {
     /// The partition.
     pub partition: String,
@@ -73,9 +76,7 @@ pub async fn message(
     consumer: Option<&str>,
 ) -> Result<FoundMessage, OperateError> {
     checked_id(spec, id)?;
-    if spec.policy.consumers == Consumers::One && consumer.is_some() {
-        return Err(invalid_consumer(spec, "leave the consumer out: it has one only"));
-    }
+    checked_consumer(spec, consumer)?;
     schema::check(connection).await?;
     let seen = look(connection, operator, spec).await?;
     let mut answer = FoundMessage {

@@ -1,8 +1,9 @@
-//! What a person decides, an act a file: hold and release, restore, confirm, pause and resume, forget, and the question
-//! after one message. HTTP and the command line call these functions and add nothing of their own.
+//! What a person decides, an act a file: hold and release, restore, confirm, pause and resume, forget, a run, and the
+//! question after one message. HTTP and the command line call these functions and add nothing of their own.
 //!
 //! The invariant: whatever changes is put on the audit in the same transaction, with who did it and why.
 
+mod audited;
 mod confirm;
 mod error;
 mod forget;
@@ -10,6 +11,7 @@ mod hold;
 mod message;
 mod pause;
 mod restore;
+mod run;
 
 use sqlx::PgConnection;
 use uuid::Uuid;
@@ -22,6 +24,7 @@ pub use self::{
     message::{FoundMessage, NotLookedAt, Processed, message},
     pause::{Pause, PausedNow, Resumed, pause, paused, resume},
     restore::{Restored, restore},
+    run::run_asked_for,
 };
 use super::Retries;
 use crate::{

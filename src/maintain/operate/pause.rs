@@ -2,12 +2,12 @@
 
 use chrono::{DateTime, Utc};
 use serde_json::json;
-use sqlx::{Acquire, PgConnection};
+use sqlx::PgConnection;
 
-use super::{OperateError, Operator, checked, writable};
+use super::{OperateError, Operator, audited::Audited, checked, writable};
 use crate::postgres::{
     DbError,
-    decisions::{self, AuditRecord, Decision},
+    decisions::{self, Decision},
 };
 
 /// A pause that stands.
@@ -26,6 +26,7 @@ pub struct Pause {
 
 /// What a pause came to.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "service", derive(utoipa::ToSchema))]
 pub struct PausedNow {
     /// The pause that stands. One that stood before keeps its time and reason.
     #[serde(flatten)]
@@ -36,6 +37,7 @@ pub struct PausedNow {
 
 /// What a resume came to.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "service", derive(utoipa::ToSchema))]
 pub struct Resumed {
     /// The deployment.
     pub deployment: String,
@@ -68,20 +70,13 @@ pub async fn pause(
     let reason = checked("the reason", reason)?;
     writable(connection).await?;
     let (deployment, actor) = (operator.deployment, operator.actor.as_str());
-    let failed = |error| DbError::new("pause the schedule", error);
-    let mut transaction = connection.begin().await.map_err(failed)?;
-    let (standing, is_new) = decisions::pause(&mut transaction, deployment, actor, reason).await?;
+    let mut act = Audited::begin(connection, operator, "pause the schedule").await?;
+    let (standing, is_new) = decisions::pause(act.connection(), deployment, actor, reason).await?;
     if is_new {
-        let record = AuditRecord {
-            actor,
-            action: "pause",
-            inbox_id: None,
-            reason: Some(reason),
-            detail: &json!({ "deployment": deployment }),
-        };
-        decisions::audit(&mut transaction, record).await?;
+        act.audit("pause", None, Some(reason), json!({ "deployment": deployment }))
+            .await?;
     }
-    transaction.commit().await.map_err(failed)?;
+    act.commit().await?;
     Ok(PausedNow {
         pause: Pause::of(deployment, standing),
         is_new,
@@ -95,22 +90,15 @@ pub async fn pause(
 pub async fn resume(connection: &mut PgConnection, operator: Operator<'_>) -> Result<Resumed, OperateError> {
     writable(connection).await?;
     let deployment = operator.deployment;
-    let failed = |error| DbError::new("resume the schedule", error);
-    let mut transaction = connection.begin().await.map_err(failed)?;
-    let stood = decisions::resume(&mut transaction, deployment).await?;
+    let mut act = Audited::begin(connection, operator, "resume the schedule").await?;
+    let stood = decisions::resume(act.connection(), deployment).await?;
     if let Some(stood) = &stood {
-        let record = AuditRecord {
-            actor: operator.actor.as_str(),
-            action: "resume",
-            inbox_id: None,
-            reason: None,
-            detail: &json!({
-                "deployment": deployment, "paused_at": stood.at, "paused_by": stood.by, "paused_because": stood.reason,
-            }),
-        };
-        decisions::audit(&mut transaction, record).await?;
+        let detail = json!({
+            "deployment": deployment, "paused_at": stood.at, "paused_by": stood.by, "paused_because": stood.reason,
+        });
+        act.audit("resume", None, None, detail).await?;
     }
-    transaction.commit().await.map_err(failed)?;
+    act.commit().await?;
     Ok(Resumed {
         deployment: deployment.to_owned(),
         pause: stood.map(|stood| Pause::of(deployment, stood)),

@@ -2,15 +2,14 @@
 
 use chrono::{DateTime, Utc};
 use serde_json::json;
-use sqlx::{Acquire, PgConnection};
+use sqlx::PgConnection;
 
-use super::{Held, OperateError, OperateErrorKind, Operator, Seen, checked, look, writable};
+use super::{Held, OperateError, OperateErrorKind, Operator, Seen, audited::Audited, checked, look, writable};
 use crate::{
     postgres::{
         DbError, ErrorKind,
         ddl::{self, Work},
-        decisions::{self, AuditRecord},
-        lock,
+        decisions, lock,
     },
     pure::{
         Action, Attachment, Bounds, Day, FoundInbox, FoundRelation, InboxSpec, Parent, RelationKind, Retention, Span,
@@ -20,6 +19,7 @@ use crate::{
 
 /// What a restore came to.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "service", derive(utoipa::ToSchema))]
 pub struct Restored {
     /// The inbox's name.
     pub inbox: String,
@@ -139,25 +139,17 @@ async fn attempt(
     day: Day,
     reason: Option<&str>,
 ) -> Result<decisions::Decision, DbError> {
-    let failed = |error| DbError::new("restore the partition", error);
     let actor = operator.actor.as_str();
     let because = reason.map_or_else(|| "restored".to_owned(), |reason| format!("restored: {reason}"));
-    let mut transaction = connection.begin().await.map_err(failed)?;
-    let (standing, is_new) = decisions::hold_day(&mut transaction, work.inbox_id, day, actor, &because).await?;
+    let mut act = Audited::begin(connection, operator, "restore the partition").await?;
+    let (standing, is_new) = decisions::hold_day(act.connection(), work.inbox_id, day, actor, &because).await?;
     let detail = json!({
         "day": day, "relation": relation.name, "detached_at": relation.detached_at, "put_on_hold": is_new,
     });
-    let record = AuditRecord {
-        actor,
-        action: "restore",
-        inbox_id: Some(work.inbox_id),
-        reason,
-        detail: &detail,
-    };
-    decisions::audit(&mut transaction, record).await?;
+    act.audit("restore", Some(work.inbox_id), reason, detail).await?;
     // Its own transaction becomes a savepoint of this one.
-    ddl::perform(&mut transaction, work, Action::Attach).await?;
-    transaction.commit().await.map_err(failed)?;
+    ddl::perform(act.connection(), work, Action::Attach).await?;
+    act.commit().await?;
     Ok(standing)
 }
 

@@ -39,20 +39,20 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
     }
 }
 
-/// A body of JSON. None at all, or null, is the default.
+/// A body of JSON. None at all, or null, is an object without fields.
 ///
 /// A body must say that it is JSON: a form of another site cannot say so without the browser asking us first.
 #[derive(Debug)]
 pub(super) struct Body<T>(pub(super) T);
 
-impl<T: DeserializeOwned + Default, S: Send + Sync> FromRequest<S> for Body<T> {
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
         let content_type = request.headers().get(header::CONTENT_TYPE).cloned();
         let bytes = Bytes::from_request(request, state).await.map_err(unreadable)?;
         if bytes.is_empty() {
-            return Ok(Self(T::default()));
+            return read(serde_json::json!({}));
         }
         let is_json = content_type
             .as_ref()
@@ -66,16 +66,20 @@ impl<T: DeserializeOwned + Default, S: Send + Sync> FromRequest<S> for Body<T> {
         let value: serde_json::Value =
             serde_json::from_slice(&bytes).map_err(|error| Problem::new(ProblemType::BadRequest, error.to_string()))?;
         if value.is_null() {
-            return Ok(Self(T::default()));
+            return read(serde_json::json!({}));
         }
         // serde takes a list for a struct too, and an empty one for all its defaults.
         if !value.is_object() {
             return Err(Problem::new(ProblemType::InvalidBody, "the body must be an object"));
         }
-        serde_json::from_value(value)
-            .map(Self)
-            .map_err(|error| Problem::new(ProblemType::InvalidBody, error.to_string()))
+        read(value)
     }
+}
+
+fn read<T: DeserializeOwned>(value: serde_json::Value) -> Result<Body<T>, Problem> {
+    serde_json::from_value(value)
+        .map(Body)
+        .map_err(|error| Problem::new(ProblemType::InvalidBody, error.to_string()))
 }
 
 fn unreadable(rejection: BytesRejection) -> Problem {

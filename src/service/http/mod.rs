@@ -2,19 +2,34 @@
 //! text goes outward.
 
 mod access;
+mod acts;
+mod audit;
+mod confirm_clock;
+mod confirm_drops;
 mod docs;
+mod drops;
 mod extract;
+mod forget;
 mod health;
+mod hold;
+mod hold_day;
+mod holds;
 mod inbox;
 mod inboxes;
 mod layers;
 mod livez;
+mod message;
 mod metrics;
 mod openapi;
+mod paging;
 mod partitions;
+mod pause;
 mod plan;
 mod problem;
 mod readyz;
+mod release_day;
+mod restore;
+mod resume;
 mod run;
 mod run_now;
 mod runs;
@@ -28,9 +43,9 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 pub(super) use self::{
     extract::{Path, Query},
+    paging::acquire,
     problem::{Problem, ProblemType},
     run_now::{Requested, SetOff, set_off},
-    runs::acquire,
 };
 use super::{
     acts::Acts,
@@ -84,6 +99,17 @@ fn guarded() -> OpenApiRouter<Context> {
         .routes(routes!(plan::plan))
         .routes(routes!(runs::runs, run_now::run_now))
         .routes(routes!(run::run))
+        .routes(routes!(holds::holds, hold_day::hold_day))
+        .routes(routes!(hold::hold, release_day::release_day))
+        .routes(routes!(restore::restore))
+        .routes(routes!(confirm_clock::confirm_clock))
+        .routes(routes!(drops::drops))
+        .routes(routes!(confirm_drops::confirm_drops))
+        .routes(routes!(pause::pause))
+        .routes(routes!(resume::resume))
+        .routes(routes!(message::message))
+        .routes(routes!(forget::forget))
+        .routes(routes!(audit::audit))
         .routes(routes!(metrics::metrics))
 }
 

@@ -130,6 +130,33 @@ problem_sets! {
     /// Of a new run.
     RunNowProblems: BadRequest, Unauthorized, Forbidden, OriginNotAllowed, DatabaseNotFound, InboxNotFound, RunGoing, BodyTooLarge, UnsupportedMediaType,
         InvalidBody, DatabaseUnavailable;
+    /// Of the holds.
+    HoldsProblems: BadRequest, Unauthorized, InboxNotFound, DatabaseUnavailable;
+    /// Of one hold.
+    HoldProblems: BadRequest, Unauthorized, InboxNotFound, HoldNotFound, DatabaseUnavailable;
+    /// Of a new hold.
+    HoldDayProblems: BadRequest, Unauthorized, Forbidden, OriginNotAllowed, InboxNotFound, DayNotFound, Dropped, NotOurs, Standby, ReadOnly,
+        BodyTooLarge, UnsupportedMediaType, InvalidBody, DatabaseUnavailable;
+    /// Of a release.
+    ReleaseProblems: BadRequest, Unauthorized, Forbidden, OriginNotAllowed, InboxNotFound, NotOurs, Standby, ReadOnly, DatabaseUnavailable;
+    /// Of a restore.
+    RestoreProblems: BadRequest, Unauthorized, Forbidden, OriginNotAllowed, InboxNotFound, DayNotFound, Dropped, NotOurs, NotDetached,
+        NotRestorable, RunGoing, Standby, ReadOnly, BodyTooLarge, UnsupportedMediaType, InvalidBody, DatabaseUnavailable;
+    /// Of what is done in one database or in all.
+    EverywhereProblems: BadRequest, Unauthorized, Forbidden, OriginNotAllowed, DatabaseNotFound, Standby, ReadOnly, BodyTooLarge,
+        UnsupportedMediaType, InvalidBody, DatabaseUnavailable;
+    /// Of what is due to be removed.
+    DropsProblems: BadRequest, Unauthorized, InboxNotFound, NotOurs, UntrustedClock, Standby, ReadOnly, DatabaseUnavailable;
+    /// Of its confirmation.
+    ConfirmDropsProblems: BadRequest, Unauthorized, Forbidden, OriginNotAllowed, InboxNotFound, NotOurs, UntrustedClock, NothingDue, Changed,
+        Standby, ReadOnly, BodyTooLarge, UnsupportedMediaType, InvalidBody, DatabaseUnavailable;
+    /// Of a look for a message.
+    MessageProblems: BadRequest, Unauthorized, InboxNotFound, NotOurs, InvalidId, InvalidConsumer, DatabaseUnavailable;
+    /// Of a forget.
+    ForgetProblems: BadRequest, Unauthorized, Forbidden, OriginNotAllowed, InboxNotFound, NotOurs, InvalidId, InvalidConsumer, InFlight,
+        Published, Standby, ReadOnly, BodyTooLarge, UnsupportedMediaType, InvalidBody, DatabaseUnavailable;
+    /// Of the audit.
+    AuditProblems: BadRequest, Unauthorized, DatabaseNotFound, InboxNotFound, DatabaseUnavailable;
 }
 
 /// Types of the inner parts that are written as one string.

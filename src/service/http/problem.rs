@@ -30,6 +30,36 @@ pub(in crate::service) enum ProblemType {
     InboxNotFound,
     #[serde(rename = "urn:inboxd:problem:run-not-found")]
     RunNotFound,
+    #[serde(rename = "urn:inboxd:problem:day-not-found")]
+    DayNotFound,
+    #[serde(rename = "urn:inboxd:problem:hold-not-found")]
+    HoldNotFound,
+    #[serde(rename = "urn:inboxd:problem:not-ours")]
+    NotOurs,
+    #[serde(rename = "urn:inboxd:problem:not-detached")]
+    NotDetached,
+    #[serde(rename = "urn:inboxd:problem:dropped")]
+    Dropped,
+    #[serde(rename = "urn:inboxd:problem:not-restorable")]
+    NotRestorable,
+    #[serde(rename = "urn:inboxd:problem:nothing-due")]
+    NothingDue,
+    #[serde(rename = "urn:inboxd:problem:changed")]
+    Changed,
+    #[serde(rename = "urn:inboxd:problem:untrusted-clock")]
+    UntrustedClock,
+    #[serde(rename = "urn:inboxd:problem:in-flight")]
+    InFlight,
+    #[serde(rename = "urn:inboxd:problem:published")]
+    Published,
+    #[serde(rename = "urn:inboxd:problem:invalid-id")]
+    InvalidId,
+    #[serde(rename = "urn:inboxd:problem:invalid-consumer")]
+    InvalidConsumer,
+    #[serde(rename = "urn:inboxd:problem:standby")]
+    Standby,
+    #[serde(rename = "urn:inboxd:problem:read-only")]
+    ReadOnly,
     #[serde(rename = "urn:inboxd:problem:method-not-allowed")]
     MethodNotAllowed,
     #[serde(rename = "urn:inboxd:problem:run-going")]
@@ -58,13 +88,29 @@ impl ProblemType {
             Self::BadRequest => StatusCode::BAD_REQUEST,
             Self::Unauthorized => StatusCode::UNAUTHORIZED,
             Self::Forbidden | Self::OriginNotAllowed => StatusCode::FORBIDDEN,
-            Self::NotFound | Self::DatabaseNotFound | Self::InboxNotFound | Self::RunNotFound => StatusCode::NOT_FOUND,
+            Self::NotFound
+            | Self::DatabaseNotFound
+            | Self::InboxNotFound
+            | Self::RunNotFound
+            | Self::DayNotFound
+            | Self::HoldNotFound => StatusCode::NOT_FOUND,
+            Self::Dropped => StatusCode::GONE,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
-            Self::RunGoing => StatusCode::CONFLICT,
+            Self::RunGoing
+            | Self::NotOurs
+            | Self::NotDetached
+            | Self::NotRestorable
+            | Self::NothingDue
+            | Self::Changed
+            | Self::UntrustedClock
+            | Self::InFlight
+            | Self::Published
+            | Self::Standby
+            | Self::ReadOnly => StatusCode::CONFLICT,
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::HostNotAllowed => StatusCode::MISDIRECTED_REQUEST,
-            Self::InvalidBody => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::InvalidBody | Self::InvalidId | Self::InvalidConsumer => StatusCode::UNPROCESSABLE_ENTITY,
             Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Overloaded | Self::Timeout | Self::DatabaseUnavailable => StatusCode::SERVICE_UNAVAILABLE,
         }
@@ -80,6 +126,21 @@ impl ProblemType {
             Self::DatabaseNotFound => "There is no such database",
             Self::InboxNotFound => "There is no such inbox",
             Self::RunNotFound => "There is no such run",
+            Self::DayNotFound => "There is no such day in the inbox",
+            Self::HoldNotFound => "The day is not on hold",
+            Self::NotOurs => "The inbox is not this deployment's to change",
+            Self::NotDetached => "The day's partition is not detached",
+            Self::Dropped => "The day's partition was dropped",
+            Self::NotRestorable => "The partition cannot be attached as it is",
+            Self::NothingDue => "Nothing waits for a confirmation",
+            Self::Changed => "Something else is due by now",
+            Self::UntrustedClock => "The database's clock is not trusted",
+            Self::InFlight => "An open transaction claims the message",
+            Self::Published => "The delete would reach subscribers that cannot apply it",
+            Self::InvalidId => "The id is none that the inbox can hold",
+            Self::InvalidConsumer => "The consumer is none that the inbox can have",
+            Self::Standby => "The server is a standby",
+            Self::ReadOnly => "The database lets nobody write",
             Self::MethodNotAllowed => "The resource does not have this method",
             Self::RunGoing => "A run is going",
             Self::BodyTooLarge => "The body is too large",
@@ -140,6 +201,10 @@ impl Problem {
             detail: detail.into(),
             going: None,
         }
+    }
+
+    pub(super) fn detail(&self) -> &str {
+        &self.detail
     }
 
     pub(super) fn unavailable(detail: impl Into<Cow<'static, str>>) -> Self {

@@ -8,9 +8,10 @@ use super::{
     Context, Member,
     extract::Path,
     openapi::RunProblems,
+    paging::{acquire, told},
     problem::{Problem, ProblemType},
     run_now::Elsewhere,
-    runs::{Run, acquire, history_of, told},
+    runs::{Run, history_of},
 };
 use crate::{
     postgres::history::{self, RecordedStep, RunFilter},

@@ -24,10 +24,10 @@ use super::{
     problem::{Going, Problem, ProblemType},
 };
 use crate::{
-    maintain::{RunReport, StepOutcome, StepReport},
+    maintain::{RunReport, StepOutcome, StepReport, operate::OperateErrorKind},
     postgres::{ErrorKind, lock::LockHolder},
     pure::{Action, Day, Finding, Step},
-    service::worker::Ended,
+    service::{acts::ActError, worker::Ended},
 };
 
 /// Most runs take well under a second; whoever waits longer is given a place to look.
@@ -235,9 +235,9 @@ pub(in crate::service) async fn set_off(
         .collect();
     note(&context.requested, id, &going);
     // A task of its own: it goes on when whoever asked has gone.
-    let requested = context.requested.clone();
+    let (requested, by) = (context.requested.clone(), by.to_owned());
     let running = tokio::spawn(async move {
-        let runs = members.iter().map(|member| run_in(member, id, inbox.clone()));
+        let runs = members.iter().map(|member| run_in(member, id, &by, inbox.clone()));
         let databases = futures_util::future::join_all(runs).await;
         note(&requested, id, &databases);
         databases
@@ -309,7 +309,7 @@ fn note(requested: &Requested, id: Uuid, databases: &[DatabaseAnswer]) {
     requested.note(id, elsewhere);
 }
 
-async fn run_in(member: &Member, id: Uuid, inbox: Option<String>) -> DatabaseAnswer {
+async fn run_in(member: &Member, id: Uuid, by: &str, inbox: Option<String>) -> DatabaseAnswer {
     let answer = |outcome| DatabaseAnswer::new(&member.database.name, outcome);
     let busy = |run, holder| DatabaseAnswer {
         error: Some("another run is going".to_owned()),
@@ -318,6 +318,12 @@ async fn run_in(member: &Member, id: Uuid, inbox: Option<String>) -> DatabaseAns
     };
     if let Some(run) = member.shared.going() {
         return busy(Some(run), None);
+    }
+    let spec = inbox
+        .as_ref()
+        .and_then(|name| member.database.inboxes.iter().find(|spec| spec.name == *name));
+    if let Err(error) = member.acts.run_asked_for(by, id, spec).await {
+        return not_asked_for(answer(NewRunOutcome::Failed), &error);
     }
     let Some(ended) = member.asker.ask_for_run(id, inbox) else {
         return busy(member.shared.going(), None);
@@ -343,6 +349,25 @@ async fn run_in(member: &Member, id: Uuid, inbox: Option<String>) -> DatabaseAns
             error: Some("the service is shutting down".to_owned()),
             ..answer(NewRunOutcome::Failed)
         },
+    }
+}
+
+/// Nothing is run of which nobody can tell who asked for it.
+fn not_asked_for(answer: DatabaseAnswer, error: &ActError) -> DatabaseAnswer {
+    let (outcome, error_kind) = match error {
+        ActError::Unavailable { kind, .. } => (NewRunOutcome::Failed, Some(*kind)),
+        ActError::Refused(error) => match error.kind() {
+            OperateErrorKind::Standby => (NewRunOutcome::Standby, None),
+            OperateErrorKind::Database(kind) => (NewRunOutcome::Failed, Some(kind)),
+            _ => (NewRunOutcome::Failed, None),
+        },
+        ActError::Crowded | ActError::Broken => (NewRunOutcome::Failed, None),
+    };
+    DatabaseAnswer {
+        outcome,
+        error: Some(error.in_words()),
+        error_kind,
+        ..answer
     }
 }
 

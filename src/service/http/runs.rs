@@ -1,7 +1,5 @@
 //! `GET /v1/runs`: the history of runs, the newest first, a page at a time.
 
-use std::collections::BTreeMap;
-
 use axum::{Json, extract::State};
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
@@ -11,18 +9,13 @@ use super::{
     extract::Query,
     inboxes::Unreadable,
     openapi::RunsProblems,
-    problem::{Problem, ProblemType},
+    paging::{Asked, Placed, acquire, told},
+    problem::Problem,
 };
 use crate::{
-    postgres::{
-        DbError, ErrorKind,
-        history::{self, RunFilter, RunRecord},
-    },
+    postgres::history::{self, RunFilter, RunRecord},
     service::{reading::ReadError, status::THE_LOG_SAYS_WHY},
 };
-
-const DEFAULT_LIMIT: i64 = 50;
-const LARGEST_LIMIT: i64 = 500;
 
 /// Which runs.
 #[derive(Debug, serde::Deserialize, utoipa::IntoParams)]
@@ -141,78 +134,38 @@ impl Run {
     security((), ("bearer" = []))
 )]
 pub(super) async fn runs(State(context): State<Context>, Query(wanted): Query<Wanted>) -> Result<Json<Runs>, Problem> {
-    let limit = wanted.limit.unwrap_or(DEFAULT_LIMIT);
-    if !(1..=LARGEST_LIMIT).contains(&limit) {
-        return Err(bad(format!("limit must be from 1 to {LARGEST_LIMIT}")));
-    }
-    let members: Vec<&Member> = context
-        .members
-        .iter()
-        .filter(|member| {
-            wanted
-                .database
-                .as_ref()
-                .is_none_or(|name| member.database.name == *name)
-        })
-        .collect();
-    if members.is_empty() {
-        let detail = "see /v1/status for those that are configured";
-        return Err(Problem::new(ProblemType::DatabaseNotFound, detail));
-    }
-    let mut places = match &wanted.cursor {
-        None => BTreeMap::new(),
-        Some(text) => read_cursor(text).ok_or_else(|| bad("the cursor is none that this API gave".to_owned()))?,
-    };
-    let looks = members.iter().map(|member| {
+    let asked = Asked::of(
+        &context,
+        wanted.database.as_deref(),
+        wanted.limit,
+        wanted.cursor.as_deref(),
+    )?;
+    let looks = asked.members.iter().map(|member| {
         let filter = RunFilter {
             id: None,
-            before: places.get(member.database.name.as_str()).copied(),
+            before: asked.before(member),
             outcome: wanted.outcome.map(RecordedOutcome::as_str),
         };
-        // One more than fits tells whether there is a next page.
-        history_of(&context, member, filter, limit + 1)
+        history_of(&context, member, filter, asked.fetched())
     });
     let looks = futures_util::future::join_all(looks).await;
-    let (mut found, mut unreadable) = (Vec::new(), Vec::new());
-    for (member, look) in members.iter().zip(looks) {
-        let database = member.database.name.clone();
-        match look {
-            Ok(records) => found.push((database, records.into_iter().peekable())),
-            Err(error) => unreadable.push(Unreadable {
-                database,
-                error: error.message,
-            }),
-        }
-    }
-    if let (true, Some(first)) = (found.is_empty(), unreadable.first()) {
-        return Err(Problem::unavailable(first.error.clone()));
-    }
-    let mut runs = Vec::new();
-    let has_more = loop {
-        let newest = found
-            .iter_mut()
-            .filter_map(|(database, records)| Some((records.peek()?.started_at, database.clone())))
-            .max();
-        let Some((_, newest)) = newest else { break false };
-        if i64::try_from(runs.len()).is_ok_and(|count| count == limit) {
-            break true;
-        }
-        for (database, records) in found.iter_mut().filter(|(database, _)| *database == newest) {
-            if let Some(record) = records.next() {
-                places.insert(database.clone(), record.ordinal);
-                runs.push(Run::of(database, record));
-            }
-        }
-    };
+    let page = asked.page(looks)?;
+    let runs = page.records.into_iter();
     Ok(Json(Runs {
-        runs,
-        next_cursor: has_more.then(|| write_cursor(&places)),
-        unreadable,
+        runs: runs.map(|(database, record)| Run::of(&database, record)).collect(),
+        next_cursor: page.next_cursor,
+        unreadable: page.unreadable,
     }))
 }
 
-fn bad(detail: String) -> Problem {
-    Problem::new(ProblemType::BadRequest, detail)
+impl Placed for RunRecord {
+    fn at(&self) -> DateTime<Utc> {
+        self.started_at
+    }
+
+    fn place(&self) -> i64 {
+        self.ordinal
+    }
 }
 
 /// The records of a database's runs, over the connections that only read.
@@ -228,37 +181,4 @@ pub(super) async fn history_of(
         history::runs(&mut connection, &context.config.deployment, filter, limit).await
     };
     look.await.map_err(|error| told(member, &error))
-}
-
-pub(in crate::service) async fn acquire(
-    member: &Member,
-) -> Result<sqlx::pool::PoolConnection<sqlx::Postgres>, DbError> {
-    let pool = member
-        .reader
-        .pool()
-        .ok_or_else(|| DbError::noticed(ErrorKind::Refused, "no database is configured"))?;
-    pool.acquire().await.map_err(|error| DbError::new("connect", error))
-}
-
-pub(super) fn told(member: &Member, error: &DbError) -> ReadError {
-    tracing::warn!(database = member.database.name, %error, "cannot read the history of runs");
-    ReadError::of(error)
-}
-
-/// The last run that was told of each database. Neither a name nor a number holds a comma or a colon.
-fn write_cursor(places: &BTreeMap<String, i64>) -> String {
-    let places: Vec<String> = places
-        .iter()
-        .map(|(database, ordinal)| format!("{database}:{ordinal}"))
-        .collect();
-    places.join(",")
-}
-
-fn read_cursor(text: &str) -> Option<BTreeMap<String, i64>> {
-    text.split(',')
-        .map(|place| {
-            let (database, ordinal) = place.split_once(':')?;
-            Some((database.to_owned(), ordinal.parse().ok()?))
-        })
-        .collect()
 }

@@ -118,7 +118,7 @@ pub(super) async fn ask(
         Act::Hold | Act::Release | Act::Restore => of_a_day(&page, &visitor, act, &wanted).await,
         Act::ConfirmDrops => drops(&page, &visitor, &wanted).await,
         Act::ConfirmClock => clock(&page, &visitor, &wanted).await,
-        Act::Pause => pause(&page, &visitor, &wanted),
+        Act::Pause => pause(&page, &wanted).ok_or_else(|| missing(&page, &visitor, &wanted)),
         Act::Run | Act::Resume => Err(missing(&page, &visitor, &wanted)),
     };
     match asked {
@@ -272,13 +272,13 @@ async fn clock(page: &Page, visitor: &Visitor, wanted: &Wanted) -> Result<Questi
     Ok(question)
 }
 
-fn pause(page: &Page, visitor: &Visitor, wanted: &Wanted) -> Result<Question, Response> {
+fn pause(page: &Page, wanted: &Wanted) -> Option<Question> {
     let members = wanted.members(page);
     if members.is_empty() {
-        return Err(missing(page, visitor, wanted));
+        return None;
     }
     let names: Vec<&str> = members.iter().map(|member| member.database.name.as_str()).collect();
-    Ok(Question {
+    let question = Question {
         title: "Pause the schedule?".to_owned(),
         act: "pause",
         hidden: vec![("database", wanted.database.clone())],
@@ -288,5 +288,6 @@ fn pause(page: &Page, visitor: &Visitor, wanted: &Wanted) -> Result<Question, Re
         ..Question::default()
     }
     .say(&format!("In database {}, for every replica, until it is resumed; a restart does not end it.", names.join(", ")))
-    .say("Nothing is removed meanwhile, and nothing is created either: the runway falls, and claims fail once it is used up. A run that a person asks for still does its work."))
+    .say("Nothing is removed meanwhile, and nothing is created either: the runway falls, and claims fail once it is used up. A run that a person asks for still does its work.");
+    Some(question)
 }

@@ -1,26 +1,23 @@
 //! Who may ask: tokens, and requests that a browser was made to send.
 
-use super::described::{filled, operations};
+use super::described::operations;
+use super::sample::{INBOX, JSON, Sample};
 use super::*;
 
 const OPEN: [&str; 3] = ["/livez", "/readyz", "/openapi.json"];
-const JSON: (&str, &str) = ("content-type", "application/json");
-const DRY_RUN: &str = "{\"dry_run\": true}";
 
 #[tokio::test]
 async fn every_endpoint_wants_a_token_that_is_known_and_changing_wants_an_admins() {
-    let (mut api, _database) = Api::with_tokens("").await;
+    let (mut api, database) = Api::with_tokens("").await;
+    let sample = Sample::of(&database).await;
     let document = api.get_json("/openapi.json").await;
     let reader = format!("Bearer {READER}");
     let admin = format!("bearer {ADMIN}");
-    let runs = api.send("get", "/v1/runs", &[("authorization", &reader)], None).await;
-    let runs: Value = runs.json().await.unwrap();
-    let run = runs["runs"][0]["id"].as_str().unwrap();
     for (method, path, _) in operations(&document) {
         let what = format!("{method} {path}");
         let is_open = OPEN.contains(&path.as_str());
-        let path = filled(&path, run);
-        let body = (method != "get").then_some(DRY_RUN);
+        let (body, status) = sample.body(&method, &path);
+        let (path, body) = (sample.path(&method, &path), body.as_deref());
         let wrong = [
             "Bearer ",
             "Bearer admin-0123456789abcdeF",
@@ -55,8 +52,23 @@ async fn every_endpoint_wants_a_token_that_is_known_and_changing_wants_an_admins
             assert_eq!(parts.0, 403, "{what}");
         }
         let answer = api.send(&method, &path, &[JSON, ("authorization", &admin)], body).await;
-        assert_eq!(answer.status(), 200, "{what}");
+        assert_eq!(answer.status(), status, "{what}");
     }
+    // Only the admin's requests have done anything, and each stands under the token's name.
+    let audit = api.send("get", "/v1/audit", &[("authorization", &reader)], None).await;
+    let audit: Value = audit.json().await.unwrap();
+    let mut done: Vec<_> = audit["decisions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|line| line["actor"] == "ops")
+        .map(|line| line["action"].as_str().unwrap())
+        .collect();
+    done.sort_unstable();
+    let acts = ["confirm_clock", "forget", "hold", "pause", "restore", "resume"];
+    assert_eq!(done, acts, "{audit}");
+    let others = audit["decisions"].as_array().unwrap().len() - done.len();
+    assert_eq!(others, 1, "the sample's own hold: {audit}");
     api.service.must_end();
     let log = format!("{:?}", api.service.log());
     assert!(!log.contains(READER) && !log.contains(ADMIN), "{log}");
@@ -90,14 +102,15 @@ async fn why_it_is_not_ready_is_told_to_those_with_a_token() {
 
 #[tokio::test]
 async fn a_request_to_a_name_that_is_not_ours_is_refused_whatever_it_asks() {
-    let (api, _database) = Api::with_tokens("").await;
+    let (api, database) = Api::with_tokens("").await;
+    let sample = Sample::of(&database).await;
     let document = api.get_json("/openapi.json").await;
     let admin = format!("Bearer {ADMIN}");
     for (method, path, _) in operations(&document) {
-        let path = filled(&path, "00000000-0000-4000-8000-000000000000");
+        let (body, _) = sample.body(&method, &path);
+        let (path, body) = (sample.path(&method, &path), body.as_deref());
         for host in ["evil.example", "localhost.evil.example:80", "127.0.0.1.evil.example"] {
             let headers = [("host", host), ("authorization", &admin), JSON];
-            let body = (method != "get").then_some(DRY_RUN);
             let parts = taken_apart(api.send(&method, &path, &headers, body).await).await;
             must_be_problem(&format!("{method} {path} of {host}"), &parts, "host-not-allowed");
             assert_eq!(parts.0, 421);
@@ -110,37 +123,44 @@ async fn a_request_to_a_name_that_is_not_ours_is_refused_whatever_it_asks() {
 #[tokio::test]
 async fn another_sites_page_can_change_nothing() {
     let (api, database) = Api::ready(&[]).await;
+    let sample = Sample::of(&database).await;
+    let before = written(&database).await;
     let own = api.base.clone();
-    for origin in [
-        "http://evil.example",
-        "null",
-        "http://localhost",
-        &own.replace("127.0.0.1", "localhost"),
-    ] {
-        let parts = taken_apart(
-            api.send("post", "/v1/runs", &[JSON, ("origin", origin)], Some("{}"))
-                .await,
-        )
-        .await;
-        must_be_problem(origin, &parts, "origin-not-allowed");
-        assert_eq!(parts.0, 403);
+    let document = api.get_json("/openapi.json").await;
+    let mut changing = operations(&document);
+    changing.retain(|(method, _, _)| method != "get");
+    assert!(changing.len() >= 9, "{}", changing.len());
+    for (method, path, _) in changing {
+        let (body, _) = sample.body(&method, &path);
+        let (path, body) = (sample.path(&method, &path), body.as_deref());
+        for origin in [
+            "http://evil.example",
+            "null",
+            "http://localhost",
+            &own.replace("127.0.0.1", "localhost"),
+        ] {
+            let answer = api.send(&method, &path, &[JSON, ("origin", origin)], body).await;
+            let parts = taken_apart(answer).await;
+            must_be_problem(&format!("{method} {path} from {origin}"), &parts, "origin-not-allowed");
+            assert_eq!(parts.0, 403);
+        }
+        // What a form can send without the browser asking first. It cannot send DELETE.
+        for content_type in [
+            "text/plain",
+            "application/x-www-form-urlencoded",
+            "multipart/form-data; boundary=a",
+        ] {
+            if body.is_some() {
+                let answer = api.send(&method, &path, &[("content-type", content_type)], body).await;
+                let what = format!("{method} {path} as {content_type}");
+                must_be_problem(&what, &taken_apart(answer).await, "unsupported-media-type");
+            }
+        }
     }
-    // What a form can send without the browser asking first.
-    for content_type in [
-        "text/plain",
-        "application/x-www-form-urlencoded",
-        "multipart/form-data; boundary=a",
-    ] {
-        let answer = api
-            .send("post", "/v1/runs", &[("content-type", content_type)], Some("{}"))
-            .await;
-        must_be_problem(content_type, &taken_apart(answer).await, "unsupported-media-type");
-    }
-    let runs: i64 = sqlx::query_scalar("select count(*) from inboxd.runs")
-        .fetch_one(&mut database.connect().await)
-        .await
-        .unwrap();
-    assert_eq!(runs, 1, "only the one at start");
+    assert_eq!(written(&database).await, before, "nothing was done");
+    let hold = format!("/v1/holds/{INBOX}/{}", sample.days[0]);
+    let answer = api.send("delete", &hold, &[("origin", &own)], None).await;
+    assert_eq!(answer.status(), 200);
     let answer = api
         .send("post", "/v1/runs", &[JSON, ("origin", &own)], Some("{}"))
         .await;
@@ -150,6 +170,14 @@ async fn another_sites_page_can_change_nothing() {
         .send("get", "/v1/status", &[("origin", "http://evil.example")], None)
         .await;
     assert!(!answer.headers().contains_key("access-control-allow-origin"));
+}
+
+/// How many runs and lines of the audit there are.
+async fn written(database: &TestDatabase) -> (i64, i64) {
+    sqlx::query_as("select (select count(*) from inboxd.runs), (select count(*) from inboxd.audit)")
+        .fetch_one(&mut database.connect().await)
+        .await
+        .unwrap()
 }
 
 #[tokio::test]

@@ -4,6 +4,8 @@ use std::time::Instant;
 
 use serde_json::json;
 
+use super::described::operations;
+use super::sample::{JSON, Sample};
 use super::*;
 use crate::support::inbox::sql;
 use crate::support::proxy::Proxy;
@@ -11,7 +13,7 @@ use crate::support::proxy::Proxy;
 /// What Prometheus gives a scrape.
 const SCRAPE: Duration = Duration::from_secs(10);
 const UNKNOWN_RUN: &str = "/v1/runs/00000000-0000-4000-8000-000000000000";
-const NEED_A_DATABASE: [&str; 7] = [
+const NEED_A_DATABASE: [&str; 12] = [
     "/v1/status",
     "/v1/inboxes",
     "/v1/inboxes/main.public.inbox",
@@ -19,7 +21,13 @@ const NEED_A_DATABASE: [&str; 7] = [
     "/v1/inboxes/main.public.inbox/plan",
     "/v1/runs",
     UNKNOWN_RUN,
+    "/v1/audit",
+    "/v1/holds",
+    UNKNOWN_HOLD,
+    "/v1/inboxes/main.public.inbox/drops",
+    "/v1/inboxes/main.public.inbox/messages/0199a0c5-53c4-7d2c-9f3e-6f2f6c1b8a10",
 ];
+const UNKNOWN_HOLD: &str = "/v1/holds/main.public.inbox/2026-12-01";
 
 /// Every endpoint says that it is away, in time, in our words only.
 async fn must_say_that_it_is_away(api: &Api) {
@@ -66,7 +74,11 @@ async fn must_be_back(api: &Api) {
     api.wait_for("/v1/status", |status| status["databases"].is_array())
         .await;
     for path in NEED_A_DATABASE {
-        let wanted = if path == UNKNOWN_RUN { 404 } else { 200 };
+        let wanted = if [UNKNOWN_RUN, UNKNOWN_HOLD].contains(&path) {
+            404
+        } else {
+            200
+        };
         assert_eq!(api.get(path).await.status(), wanted, "{path}");
     }
     assert_eq!(api.get("/v1/health").await.status(), 200);
@@ -89,14 +101,43 @@ async fn a_cut_database_is_told_by_every_endpoint_and_all_answer_once_it_is_back
     let database = initialized().await;
     let mut proxy = Proxy::in_front_of(&database).await;
     let mut api = Api::on(&proxy.url(), "", &[]).await;
+    let sample = Sample::of(&database).await;
     proxy.refuse().await;
     proxy.cut_all();
     must_notice(&api).await;
     must_say_that_it_is_away(&api).await;
     let parts = taken_apart(api.post_run(&json!({})).await).await;
     must_be_problem("a run", &parts, "database-unavailable");
+    let document = api.get_json("/openapi.json").await;
+    let mut deciding = operations(&document);
+    deciding.retain(|(method, _, _)| method != "get");
+    assert!(deciding.len() >= 9, "{}", deciding.len());
+    let decide = async |method: &str, path: &str| {
+        let (body, status) = sample.body(method, path);
+        let path = sample.path(method, path);
+        let answer = api.send(method, &path, &[JSON], body.as_deref()).await;
+        (taken_apart(answer).await, status)
+    };
+    for (method, path, _) in &deciding {
+        let (parts, _) = decide(method, path).await;
+        let what = format!("{method} {path}");
+        must_be_problem(&what, &parts, "database-unavailable");
+        assert_eq!(
+            (parts.0, parts.1["retry-after"].to_str().unwrap()),
+            (503, "5"),
+            "{what}"
+        );
+        assert_eq!(
+            parts.2["detail"], "the database cannot be reached; the log says why",
+            "{what}"
+        );
+    }
     proxy.allow().await;
     must_be_back(&api).await;
+    for (method, path, _) in &deciding {
+        let (parts, status) = decide(method, path).await;
+        assert_eq!(parts.0, status, "{method} {path}: {}", parts.2);
+    }
     let ran: Value = api.post_run(&json!({})).await.json().await.unwrap();
     assert_eq!(ran["databases"][0]["outcome"], "done", "{ran}");
     api.service.must_end();
@@ -111,6 +152,10 @@ async fn a_database_that_says_nothing_any_more_keeps_nobody_waiting() {
     proxy.cut_all();
     must_notice(&api).await;
     must_say_that_it_is_away(&api).await;
+    let begin = Instant::now();
+    let parts = taken_apart(api.post("/v1/pause", &json!({"reason": "a migration"})).await).await;
+    must_be_problem("a decision", &parts, "database-unavailable");
+    assert!(begin.elapsed() < SCRAPE, "{:?}", begin.elapsed());
     proxy.cut_all();
     proxy.allow().await;
     must_be_back(&api).await;

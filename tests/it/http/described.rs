@@ -1,7 +1,8 @@
 //! `/openapi.json` and the service say the same.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
+use super::sample::{JSON, Sample};
 use super::schema::mismatches;
 use super::*;
 
@@ -17,37 +18,28 @@ pub(super) fn operations(document: &Value) -> Vec<(String, String, Value)> {
     each.collect()
 }
 
-/// A path with the names of a new service in it.
-pub(super) fn filled(path: &str, run: &str) -> String {
-    let filled = path.replace("{inbox}", "main.public.inbox").replace("{id}", run);
-    assert!(!filled.contains('{'), "{path} has a parameter that is new here");
-    filled
-}
-
 #[tokio::test]
 async fn every_described_endpoint_answers_as_described() {
-    let (mut api, _database) = Api::ready(&[]).await;
+    let (mut api, database) = Api::ready(&[]).await;
+    let sample = Sample::of(&database).await;
     let document = api.get_json("/openapi.json").await;
-    let run = api.get_json("/v1/runs").await["runs"][0]["id"]
-        .as_str()
-        .unwrap()
-        .to_owned();
     let operations = operations(&document);
-    assert!(operations.len() >= 13, "{}", operations.len());
+    assert!(operations.len() >= 25, "{}", operations.len());
     for (method, path, operation) in operations {
-        let dry_run = json!({"dry_run": true}).to_string();
-        let (headers, body): (&[_], _) = match method.as_str() {
-            "get" => (&[], None),
-            _ => (&[("content-type", "application/json")], Some(dry_run.as_str())),
-        };
-        let answer = api.send(&method, &filled(&path, &run), headers, body).await;
-        assert_eq!(answer.status(), 200, "{method} {path}");
+        let (body, status) = sample.body(&method, &path);
+        let headers = if body.is_some() { vec![JSON] } else { vec![] };
+        let answer = api
+            .send(&method, &sample.path(&method, &path), &headers, body.as_deref())
+            .await;
+        assert_eq!(answer.status(), status, "{method} {path}");
         let headers = answer.headers();
         assert!(headers.contains_key("x-request-id"), "{path}");
         for (name, value) in [("cache-control", "no-store"), ("x-content-type-options", "nosniff")] {
             assert_eq!(headers[name], value, "{path}");
         }
-        let described = operation["responses"]["200"]["content"].as_object().unwrap();
+        let described = operation["responses"][status.to_string()]["content"]
+            .as_object()
+            .unwrap();
         let (content_type, content) = described.iter().next().unwrap();
         assert!(
             headers["content-type"].to_str().unwrap().starts_with(content_type),

@@ -1,14 +1,21 @@
 //! The admin API of the real program, on a real database.
 
 mod access;
+mod acts;
 mod away;
 mod bad_input;
 mod described;
+mod drops;
 mod flood;
 mod fuzzed;
+mod messages;
 mod metrics;
+mod pause;
 mod reading;
+mod refused;
+mod restore;
 mod runs;
+mod sample;
 mod schema;
 
 use std::time::Duration;
@@ -107,10 +114,23 @@ impl Api {
         body
     }
 
+    async fn post(&self, path: &str, body: &Value) -> Response {
+        let headers = [("content-type", "application/json")];
+        self.send("post", path, &headers, Some(&body.to_string())).await
+    }
+
+    /// The same, which must be answered like this.
+    async fn post_json(&self, path: &str, body: &Value, status: u16) -> Value {
+        let answer = self.post(path, body).await;
+        let found = answer.status();
+        let said: Value = answer.json().await.unwrap();
+        assert_eq!(found, status, "{path} {body}: {said}");
+        said
+    }
+
     /// Asks for a run.
     async fn post_run(&self, body: &Value) -> Response {
-        let headers = [("content-type", "application/json")];
-        self.send("post", "/v1/runs", &headers, Some(&body.to_string())).await
+        self.post("/v1/runs", body).await
     }
 
     /// Asks until the answer is as wanted.
