@@ -11,6 +11,7 @@ mod metrics;
 #[cfg(feature = "otlp")]
 pub mod otlp;
 mod outward;
+mod page;
 mod reading;
 mod serve;
 mod status;

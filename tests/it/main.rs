@@ -33,6 +33,8 @@ mod operate;
 #[cfg(test)]
 mod other_languages;
 #[cfg(test)]
+mod page;
+#[cfg(test)]
 mod pass;
 #[cfg(test)]
 mod reconcile;

@@ -11,7 +11,7 @@ use super::problem::{Problem, ProblemType};
 
 /// The parameters of the path.
 #[derive(Debug)]
-pub(super) struct Path<T>(pub(super) T);
+pub(in crate::service) struct Path<T>(pub(in crate::service) T);
 
 impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Path<T> {
     type Rejection = Problem;
@@ -26,7 +26,7 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Path<T>
 
 /// The parameters of the query.
 #[derive(Debug)]
-pub(super) struct Query<T>(pub(super) T);
+pub(in crate::service) struct Query<T>(pub(in crate::service) T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
     type Rejection = Problem;

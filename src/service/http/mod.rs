@@ -42,12 +42,18 @@ use axum::{Extension, Router, middleware};
 use utoipa::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use self::problem::{Problem, ProblemType};
-pub(super) use self::requested::Requested;
+pub(super) use self::{
+    extract::{Path, Query},
+    paging::acquire,
+    problem::{Problem, ProblemType},
+    requested::Requested,
+    run_now::{SetOff, set_off},
+};
 use super::{
     acts::Acts,
     config::{Config, Database},
     counters::Counters,
+    page,
     reading::{ReadError, Reader},
     status::{DatabaseStatus, InboxStatus, Status},
     webhook::Queue,
@@ -120,6 +126,7 @@ pub(super) fn router(context: Context) -> Router {
     let document = serde_json::to_value(&document).unwrap_or_default();
     let router = router
         .merge(docs::docs())
+        .merge(page::router(&context))
         .fallback(async || Problem::new(ProblemType::NotFound, "see /openapi.json for what there is"))
         .method_not_allowed_fallback(async || {
             Problem::new(ProblemType::MethodNotAllowed, "see /openapi.json for what there is")
@@ -138,7 +145,7 @@ impl Context {
     }
 
     /// The status of all databases; one that cannot be read says so in its own place.
-    pub(in crate::service) async fn status(&self) -> Status {
+    pub(super) async fn status(&self) -> Status {
         let readings = self.read_all().await;
         let databases = readings.into_iter().map(|(member, reading)| match reading {
             Ok(status) => self.with_canaries(member, (*status).clone()),
@@ -182,7 +189,7 @@ impl Context {
     }
 
     /// One inbox, with the name of its database and that one's clock.
-    async fn inbox(&self, name: &str) -> Result<(Arc<DatabaseStatus>, InboxStatus), Problem> {
+    pub(super) async fn inbox(&self, name: &str) -> Result<(Arc<DatabaseStatus>, InboxStatus), Problem> {
         let (member, _) = self.spec(name).ok_or_else(inbox_not_found)?;
         let status = member
             .reader

@@ -117,7 +117,9 @@ impl<'c> Asked<'c> {
 }
 
 /// One of the connections that only read.
-pub(super) async fn acquire(member: &Member) -> Result<sqlx::pool::PoolConnection<sqlx::Postgres>, DbError> {
+pub(in crate::service) async fn acquire(
+    member: &Member,
+) -> Result<sqlx::pool::PoolConnection<sqlx::Postgres>, DbError> {
     let pool = member
         .reader
         .pool()

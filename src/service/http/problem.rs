@@ -13,7 +13,7 @@ pub(super) const PROBLEM_JSON: &str = "application/problem+json";
 
 /// What kind of problem it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, utoipa::ToSchema)]
-pub(super) enum ProblemType {
+pub(in crate::service) enum ProblemType {
     #[serde(rename = "urn:inboxd:problem:bad-request")]
     BadRequest,
     #[serde(rename = "urn:inboxd:problem:unauthorized")]
@@ -166,7 +166,7 @@ impl ProblemType {
 
 /// A problem, as RFC 9457 has it.
 #[derive(Debug, Clone, serde::Serialize, utoipa::ToSchema)]
-pub(super) struct Problem {
+pub(in crate::service) struct Problem {
     /// What kind it is; stable.
     #[serde(rename = "type")]
     kind: ProblemType,
@@ -193,7 +193,7 @@ pub(super) struct Going {
 }
 
 impl Problem {
-    pub(super) fn new(kind: ProblemType, detail: impl Into<Cow<'static, str>>) -> Self {
+    pub(in crate::service) fn new(kind: ProblemType, detail: impl Into<Cow<'static, str>>) -> Self {
         Self {
             kind,
             title: kind.title(),

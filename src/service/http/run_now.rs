@@ -78,7 +78,7 @@ pub(super) enum NewRunOutcome {
 
 /// What a run did to one database.
 #[derive(Debug, serde::Serialize, utoipa::ToSchema)]
-struct DatabaseAnswer {
+pub(in crate::service) struct DatabaseAnswer {
     database: String,
     outcome: NewRunOutcome,
     /// Why nothing was done, or not all.
@@ -152,37 +152,61 @@ pub(super) async fn run_now(
     Body(wanted): Body<NewRun>,
 ) -> Result<Response, Problem> {
     let members = chosen(&context, &wanted)?;
-    let id = crate::maintain::random_uuid();
     if wanted.dry_run {
-        return dry_run(id, &members, wanted.inbox.as_deref()).await;
+        return dry_run(crate::maintain::random_uuid(), &members, wanted.inbox.as_deref()).await;
     }
-    tracing::info!(by = caller.name, run = %id, database = wanted.database, inbox = wanted.inbox, "a run is asked for");
-    let going: Vec<DatabaseAnswer> = members
-        .iter()
-        .map(|member| DatabaseAnswer::new(&member.database.name, NewRunOutcome::Going))
-        .collect();
-    note(&context.requested, id, &going);
-    // A task of its own: it goes on when whoever asked has gone.
-    let requested = context.requested.clone();
-    let running = tokio::spawn(async move {
-        let by = &caller.name;
-        let runs = members
-            .iter()
-            .map(|member| run_in(member, id, by, wanted.inbox.clone()));
-        let databases = futures_util::future::join_all(runs).await;
-        note(&requested, id, &databases);
-        databases
-    });
+    let inbox = wanted.inbox;
+    let Some((id, set_off)) = set_off(&context, members, inbox, &caller.name).await else {
+        return Err(Problem::new(ProblemType::Internal, "the log says what"));
+    };
     let place: [(HeaderName, String); 1] = [(header::LOCATION, format!("/v1/runs/{id}"))];
     let answer = |databases| NewRunAnswer {
         id,
         dry_run: false,
         databases,
     };
+    match set_off {
+        SetOff::Ended(databases) => told(answer(databases)).map(|answer| (place, Json(answer)).into_response()),
+        SetOff::Going(databases) => Ok((StatusCode::ACCEPTED, place, Json(answer(databases))).into_response()),
+    }
+}
+
+/// What became of a run within the time that it is waited for.
+#[derive(Debug)]
+pub(in crate::service) enum SetOff {
+    /// It has ended everywhere.
+    Ended(Vec<DatabaseAnswer>),
+    /// It goes on.
+    Going(Vec<DatabaseAnswer>),
+}
+
+/// Sets a run off in these databases, for all their inboxes or one; none when it broke off.
+pub(in crate::service) async fn set_off(
+    context: &Context,
+    members: Vec<Member>,
+    inbox: Option<String>,
+    by: &str,
+) -> Option<(Uuid, SetOff)> {
+    let id = crate::maintain::random_uuid();
+    let names: Vec<&str> = members.iter().map(|member| member.database.name.as_str()).collect();
+    tracing::info!(by, run = %id, databases = names.join(","), inbox, "a run is asked for");
+    let going: Vec<DatabaseAnswer> = members
+        .iter()
+        .map(|member| DatabaseAnswer::new(&member.database.name, NewRunOutcome::Going))
+        .collect();
+    note(&context.requested, id, &going);
+    // A task of its own: it goes on when whoever asked has gone.
+    let (requested, by) = (context.requested.clone(), by.to_owned());
+    let running = tokio::spawn(async move {
+        let runs = members.iter().map(|member| run_in(member, id, &by, inbox.clone()));
+        let databases = futures_util::future::join_all(runs).await;
+        note(&requested, id, &databases);
+        databases
+    });
     match tokio::time::timeout(WAITED_FOR, running).await {
-        Ok(Ok(databases)) => told(answer(databases)).map(|answer| (place, Json(answer)).into_response()),
-        Ok(Err(_)) => Err(Problem::new(ProblemType::Internal, "the log says what")),
-        Err(_) => Ok((StatusCode::ACCEPTED, place, Json(answer(going))).into_response()),
+        Ok(Ok(databases)) => Some((id, SetOff::Ended(databases))),
+        Ok(Err(_)) => None,
+        Err(_) => Some((id, SetOff::Going(going))),
     }
 }
 
@@ -354,6 +378,25 @@ async fn planned_in(member: &Member, inbox: Option<&str>) -> DatabaseAnswer {
 }
 
 impl DatabaseAnswer {
+    /// How it went, in a sentence.
+    pub(in crate::service) fn in_words(&self) -> String {
+        let steps = || self.inboxes.iter().flat_map(|inbox| &inbox.steps);
+        let done = steps()
+            .filter(|step| matches!(step.outcome, StepAnswerOutcome::Done))
+            .count();
+        let why = self.error.as_deref().unwrap_or("the log says why");
+        let what = match self.outcome {
+            NewRunOutcome::Done if done == 0 => "the run found nothing to do".to_owned(),
+            NewRunOutcome::Done => format!("the run is done, {done} steps"),
+            NewRunOutcome::Partial => format!("of {} steps {done} are done; the next run heals it", steps().count()),
+            NewRunOutcome::Failed => format!("the run failed: {why}"),
+            NewRunOutcome::Busy | NewRunOutcome::Standby => format!("nothing was done: {why}"),
+            NewRunOutcome::Going => "the run is going".to_owned(),
+            NewRunOutcome::Planned => "nothing was done".to_owned(),
+        };
+        format!("Database {}: {what}.", self.database)
+    }
+
     fn new(database: &str, outcome: NewRunOutcome) -> Self {
         Self {
             database: database.to_owned(),

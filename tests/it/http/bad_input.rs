@@ -15,7 +15,8 @@ async fn bad_paths_and_queries_are_told_by_their_kind() {
     let (api, _database) = Api::ready(&[]).await;
     let unknown = "00000000-0000-4000-8000-000000000000";
     for (path, status, kind) in [
-        ("/", 404, "not-found"),
+        ("/nothing", 404, "not-found"),
+        ("/page/0123.css", 404, "not-found"),
         ("/v1", 404, "not-found"),
         ("/v1/nothing", 404, "not-found"),
         ("/v1/inboxes/", 404, "not-found"),

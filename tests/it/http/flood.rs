@@ -7,7 +7,14 @@ use std::time::Instant;
 use super::*;
 use crate::support::proxy::Proxy;
 
-const LOOKS: [&str; 4] = ["/v1/status", "/v1/health", "/metrics", "/v1/inboxes"];
+const LOOKS: [&str; 6] = [
+    "/v1/status",
+    "/v1/health",
+    "/metrics",
+    "/v1/inboxes",
+    "/",
+    "/inboxes/main.public.inbox",
+];
 const ASKERS: usize = 48;
 const FLOOD: Duration = Duration::from_secs(6);
 /// A reading, and a pause of one and a half seconds after it.
@@ -51,6 +58,8 @@ async fn a_flood_of_looks_asks_the_database_as_seldom_as_one_that_looks_again_an
     let database = initialized().await;
     let proxy = Proxy::in_front_of(&database).await;
     let api = Api::on(&proxy.url(), "", &[]).await;
+    // The page reads the history of runs once, and again when there is news.
+    api.get("/").await;
     // One reading, alone: what was read before is old by then. The largest of three, for the watch over health may have
     // begun one before the others were forgotten.
     let mut one = 0;
