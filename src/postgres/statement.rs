@@ -3,7 +3,7 @@
 use std::fmt;
 
 use chrono::{DateTime, Utc};
-use sqlx::PgConnection;
+use sqlx::{PgConnection, Row};
 
 use super::error::{DbError, Doing};
 use crate::pure::{Ident, TableName};
@@ -81,20 +81,24 @@ pub(crate) async fn blockers(
     partition: &Ident,
     waits_for_snapshots: bool,
 ) -> Result<Vec<Blocker>, DbError> {
-    let rows: Vec<(i32, Option<String>, Option<String>, Option<f64>)> =
-        sqlx::query_as(include_str!("../../sql/lock/blockers.sql"))
-            .bind(inbox.schema().as_str())
-            .bind(inbox.table().as_str())
-            .bind(partition.as_str())
-            .bind(waits_for_snapshots)
-            .fetch_all(connection)
-            .await
-            .doing(|| "ask who is in the way".to_owned())?;
-    let blocker = |(pid, application, state, age_seconds)| Blocker {
-        pid,
-        application,
-        state,
-        age_seconds,
+    let rows = sqlx::query(include_str!("../../sql/lock/blockers.sql"))
+        .bind(inbox.schema().as_str())
+        .bind(inbox.table().as_str())
+        .bind(partition.as_str())
+        .bind(waits_for_snapshots)
+        .fetch_all(connection)
+        .await
+        .doing(|| "ask who is in the way".to_owned())?;
+    let blocker = |row: sqlx::postgres::PgRow| {
+        Ok::<_, sqlx::Error>(Blocker {
+            pid: row.try_get("pid")?,
+            application: row.try_get("application_name")?,
+            state: row.try_get("state")?,
+            age_seconds: row.try_get("age_seconds")?,
+        })
     };
-    Ok(rows.into_iter().map(blocker).collect())
+    rows.into_iter()
+        .map(blocker)
+        .collect::<Result<_, _>>()
+        .doing(|| "read who is in the way".to_owned())
 }
