@@ -15,6 +15,7 @@ use crate::{
         DbError, ErrorKind, catalog,
         catalog::Observed,
         ddl::{self, Work},
+        statement,
     },
     pure::{Action, FoundInbox, InboxSpec, Step},
 };
@@ -97,7 +98,7 @@ pub(super) async fn apply(
         if !error.kind().is_retryable() || attempts >= retries.attempts || (request.stop)() {
             break StepOutcome::Failed {
                 kind: error.kind(),
-                error: error.to_string(),
+                error: format!("{error}{}", in_the_way(connection, spec, &step, &error).await),
             };
         }
         tokio::time::sleep(retries.pause_after(attempts)).await;
@@ -112,6 +113,23 @@ pub(super) async fn apply(
         attempts,
         duration_ms,
     })
+}
+
+/// Who was in the way of a step that could not be done in time, as a clause; nothing where that is not known.
+async fn in_the_way(connection: &mut PgConnection, spec: &InboxSpec, step: &Step, error: &DbError) -> String {
+    if !matches!(error.kind(), ErrorKind::LockTimeout | ErrorKind::StatementTimeout) {
+        return String::new();
+    }
+    let waits_for_snapshots = matches!(step.action, Action::Detach | Action::Finalize);
+    // Should it fail, that is no reason to say less about the step itself.
+    let blockers = statement::blockers(connection, &spec.table, &step.relation, waits_for_snapshots)
+        .await
+        .unwrap_or_default();
+    let named: Vec<String> = blockers.iter().map(ToString::to_string).collect();
+    if named.is_empty() {
+        return String::new();
+    }
+    format!("; in the way: {}", named.join(", "))
 }
 
 fn millis(since: Instant) -> i64 {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use chrono::{TimeDelta, Utc};
 use inboxd::{
-    Day, Marker, Retention, Severity,
+    Action, Day, Marker, Retention, Severity,
     maintain::{PassOutcome, StepOutcome},
     postgres::ErrorKind,
 };
@@ -552,6 +552,59 @@ async fn s22_a_backend_killed_in_its_detach_leaves_pending_and_the_next_run_fina
     assert!(done.contains(&"finalize inbox_2026_12_01".to_owned()), "{done:?}");
     server.step(TimeDelta::minutes(61));
     assert_eq!(deployment.done().await, ["drop inbox_2026_12_01"]);
+}
+
+#[tokio::test]
+async fn s23_a_finalize_that_waits_for_an_unrelated_snapshot_is_bounded_and_names_who_holds_it() {
+    let server = ClockServer::start(&[]).await;
+    let mut deployment = with_an_expired_day(&server).await;
+    deployment.retries.attempts = 1;
+    let mut admin = deployment.database.connect().await;
+    sql(&mut admin, "create table unrelated ()").await;
+    let mut reader = deployment.database.connect().await;
+    sql(
+        &mut reader,
+        "set application_name = 'nightly report'; begin isolation level repeatable read; select from unrelated",
+    )
+    .await;
+    sql(&mut admin, "set lock_timeout = '50ms'").await;
+    let mut user = deployment.database.connect().await;
+    sql(&mut user, "begin; select count(*) from inbox").await;
+    sqlx::raw_sql("alter table inbox detach partition inbox_2026_12_01 concurrently")
+        .execute(&mut admin)
+        .await
+        .unwrap_err();
+    sql(&mut user, "commit").await;
+    let pid: i32 = sqlx::query_scalar("select pg_backend_pid()")
+        .fetch_one(&mut reader)
+        .await
+        .unwrap();
+
+    let report = deployment.pass().await;
+    let finalize = report
+        .steps()
+        .find(|step| step.step.action == Action::Finalize)
+        .unwrap();
+    let StepOutcome::Failed { kind, error } = &finalize.outcome else {
+        panic!("{finalize:?}");
+    };
+    assert_eq!(*kind, ErrorKind::LockTimeout);
+    let named = format!("in the way: pid {pid} (nightly report, idle in transaction, its transaction ");
+    assert!(error.contains(&named) && error.ends_with(" s old)"), "{error}");
+    assert!(finalize.duration_ms < 10_000, "{finalize:?}");
+    let recorded: String = sqlx::query_scalar("select error from inboxd.steps where action = 'finalize'")
+        .fetch_one(&mut admin)
+        .await
+        .unwrap();
+    assert_eq!(recorded, *error);
+    assert!(claim(&mut admin, "inbox", random_id()).await.unwrap());
+    sql(&mut reader, "commit").await;
+    assert!(
+        deployment
+            .done()
+            .await
+            .contains(&"finalize inbox_2026_12_01".to_owned())
+    );
 }
 
 #[tokio::test]

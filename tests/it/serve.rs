@@ -111,7 +111,8 @@ async fn s15_after_a_leap_of_400_days_and_back_the_schedule_fires_as_before() {
     let begun_anew = lines
         .iter()
         .filter(|line| line["fields"]["message"].to_string().contains("begins anew"));
-    assert_eq!(begun_anew.count(), 1, "{lines:#?}");
+    // Twice, unless its first look was after the leap.
+    assert!((1..=2).contains(&begun_anew.count()), "{lines:#?}");
     assert_eq!(service.logged_at("ERROR"), [""; 0]);
     service.must_end();
 }
