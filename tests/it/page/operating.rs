@@ -43,7 +43,7 @@ async fn removals_beyond_the_cap_are_confirmed_and_one_of_them_is_taken_back() {
     site.with_days([9, 10, 11]).await;
     let day = site.day(-10).await;
     site.play("confirm_and_restore", &[("DAY", &day.to_string())]).await;
-    must_be_audited(&site, &["confirm_drops", "restore"], "loopback").await;
+    must_be_audited(&site, &["confirm_drops", "run", "restore"], "loopback").await;
     let attached: i64 = sqlx::query_scalar("select count(*) from pg_inherits where inhrelid = $1::regclass")
         .bind(format!("public.inbox_{}", day.underscored()))
         .fetch_one(&mut site.database.connect().await)
@@ -70,7 +70,7 @@ async fn all_is_read_and_done_without_a_script() {
     let site = Site::ready("").await;
     let day = site.day(1).await.to_string();
     site.play("without_script", &[("DAY", &day)]).await;
-    must_be_audited(&site, &["hold"], "loopback").await;
+    must_be_audited(&site, &["hold", "run"], "loopback").await;
 }
 
 #[tokio::test]

@@ -138,7 +138,7 @@ export async function confirm_and_restore({ open, usable, shoot }) {
   const other = await open({ allow: ["409"] });
   await other.goto(`/ask/restore?inbox=${INBOX}&day=${DAY}`);
   await press(other, "Restore it");
-  assert.match(await other.getByRole("alert").innerText(), /not done[\s\S]*is part of inbox/);
+  assert.match(await other.getByRole("alert").innerText(), /not done[\s\S]*is part of the inbox; nothing is to be done/);
   await other.getByRole("link", { name: "Back" }).click();
   assert.equal(new URL(other.url()).pathname, `/inboxes/${INBOX}`);
 }
