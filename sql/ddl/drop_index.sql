@@ -1,2 +1,2 @@
--- inboxd: drop an index that an interrupted repair left invalid
+-- inboxd: repair key, without what an interrupted repair left
 drop index concurrently {{index}}

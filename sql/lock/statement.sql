@@ -1,5 +1,5 @@
--- inboxd: the statement that a session of ours has in hand, by its beginning
-select activity.query_start
+-- inboxd: the statement that a session of ours has in hand: when it began, and whether it repairs a key, which may take long
+select activity.query_start, activity.query like '-- inboxd: repair key%' as repairs_key
 from pg_catalog.pg_stat_activity as activity
 where activity.pid = $1
   and activity.state = 'active'

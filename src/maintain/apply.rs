@@ -60,7 +60,7 @@ pub(super) async fn apply(
     let retries = request.retries;
     let begun = Instant::now();
     let mut action = step.action;
-    let mut attempts = 0;
+    let (mut attempts, mut retried_for) = (0, Vec::new());
     if let (Action::Drop, Some(hook)) = (action, &spec.before_drop)
         && let Err(error) = before_drop::run(hook, spec, &step, request.stop).await
     {
@@ -76,6 +76,7 @@ pub(super) async fn apply(
             step,
             outcome,
             attempts: 1,
+            retried_for: Vec::new(),
             duration_ms: millis(begun),
         });
     }
@@ -101,6 +102,7 @@ pub(super) async fn apply(
                 error: format!("{error}{}", in_the_way(connection, spec, &step, &error).await),
             };
         }
+        retried_for.push(error.kind());
         tokio::time::sleep(retries.pause_after(attempts)).await;
         if action == Action::Detach {
             action = what_is_left_of_a_detach(connection, &step).await?;
@@ -111,6 +113,7 @@ pub(super) async fn apply(
         step,
         outcome,
         attempts,
+        retried_for,
         duration_ms,
     })
 }

@@ -320,6 +320,7 @@ async fn apply_plans(
                             step: step.clone(),
                             outcome: StepOutcome::Skipped { why },
                             attempts: 0,
+                            retried_for: Vec::new(),
                             duration_ms: 0,
                         },
                         None => apply(connection, spec, observed, step.clone(), request).await?,
@@ -383,6 +384,7 @@ fn log_step(inbox: &str, report: &StepReport) {
         outcome,
         attempts,
         duration_ms,
+        ..
     } = report;
     let (action, relation, reason) = (step.action.as_str(), step.relation.as_str(), step.reason.as_str());
     match outcome {

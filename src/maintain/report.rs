@@ -125,6 +125,9 @@ pub struct StepReport {
     pub outcome: StepOutcome,
     /// How often it was tried.
     pub attempts: i32,
+    /// What ended the tries before the last, for the metrics.
+    #[serde(skip)]
+    pub retried_for: Vec<ErrorKind>,
     /// How long it took, in milliseconds.
     pub duration_ms: i64,
 }

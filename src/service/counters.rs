@@ -41,8 +41,8 @@ pub(super) struct Counts {
     pub(super) steps: BTreeMap<(&'static str, &'static str), Total>,
     /// Steps that failed, by kind of error.
     pub(super) failures: BTreeMap<&'static str, u64>,
-    /// Tries of steps after the first, which only a lock, a limit or a deadlock sets off.
-    pub(super) retries: u64,
+    /// Tries of steps after one that failed, by the kind of error that ended that.
+    pub(super) retries: BTreeMap<&'static str, u64>,
     /// Partitions dropped, and the bytes that gave back, by inbox.
     pub(super) drops: BTreeMap<String, (u64, u64)>,
     /// Passes that panicked.
@@ -62,7 +62,7 @@ impl Counters {
                 .collect(),
             steps: BTreeMap::new(),
             failures: BTreeMap::new(),
-            retries: 0,
+            retries: BTreeMap::new(),
             drops: inboxes.map(|inbox| (inbox.to_owned(), (0, 0))).collect(),
             panics: 0,
         })))
@@ -113,7 +113,9 @@ impl Counters {
                 let total = counts.steps.entry((step.step.action.as_str(), outcome)).or_default();
                 total.count += 1;
                 total.seconds += Duration::from_millis(u64::try_from(step.duration_ms).unwrap_or(0)).as_secs_f64();
-                counts.retries += u64::try_from(step.attempts - 1).unwrap_or(0);
+                for kind in &step.retried_for {
+                    *counts.retries.entry(kind.as_str()).or_default() += 1;
+                }
                 if step.step.action == Action::Drop && outcome == "done" {
                     let (drops, freed) = counts.drops.entry(inbox.clone()).or_default();
                     *drops += 1;

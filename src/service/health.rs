@@ -462,4 +462,4 @@ fn dead_rows(check: HealthCheck, dead: i64, live: i64) -> HealthCheck {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -343,29 +343,20 @@ fn of_runs(page: &mut Page, counts: &[(&str, Counts)]) {
             page.sample(&format!("{name}_count"), &labels, total.count as f64);
         }
     }
-    let name = "inboxd_step_failures_total";
-    page.family(
-        name,
-        "counter",
+    by_kind(
+        page,
+        "inboxd_step_failures_total",
         "Steps that failed, by kind of error, since the start of this process.",
+        counts,
+        |counts| &counts.failures,
     );
-    for (database, counts) in counts {
-        // A series from the start, so that the first failure is an increase.
-        let none = BTreeMap::from([("lock_timeout", 0)]);
-        for (kind, count) in none
-            .into_iter()
-            .chain(counts.failures.clone())
-            .collect::<BTreeMap<_, _>>()
-        {
-            page.sample(name, &[("database", database), ("kind", kind)], count as f64);
-        }
-    }
-    let name = "inboxd_step_retries_total";
-    let help = "Tries of a step after its first, as lock timeouts, other limits and deadlocks set them off.";
-    page.family(name, "counter", help);
-    for (database, counts) in counts {
-        page.sample(name, &[("database", database)], counts.retries as f64);
-    }
+    by_kind(
+        page,
+        "inboxd_step_retries_total",
+        "Tries of a step after one that failed, by the kind of error that ended that, since the start of this process.",
+        counts,
+        |counts| &counts.retries,
+    );
     let name = "inboxd_run_panics_total";
     page.family(
         name,
@@ -374,6 +365,24 @@ fn of_runs(page: &mut Page, counts: &[(&str, Counts)]) {
     );
     for (database, counts) in counts {
         page.sample(name, &[("database", database)], counts.panics as f64);
+    }
+}
+
+/// A counter by kind of error.
+fn by_kind(
+    page: &mut Page,
+    name: &str,
+    help: &str,
+    counts: &[(&str, Counts)],
+    of: fn(&Counts) -> &BTreeMap<&'static str, u64>,
+) {
+    page.family(name, "counter", help);
+    for (database, counts) in counts {
+        // A series from the start, so that the first is an increase.
+        let none = BTreeMap::from([("lock_timeout", 0)]);
+        for (kind, count) in none.into_iter().chain(of(counts).clone()).collect::<BTreeMap<_, _>>() {
+            page.sample(name, &[("database", database), ("kind", kind)], count as f64);
+        }
     }
 }
 
@@ -416,3 +425,6 @@ fn of_drops(page: &mut Page, counts: &[(&str, Counts)]) {
     );
     drops(counts, page, name, |(_, bytes)| *bytes);
 }
+
+#[cfg(test)]
+mod tests;

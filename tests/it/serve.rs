@@ -113,7 +113,9 @@ async fn s15_after_a_leap_of_400_days_and_back_the_schedule_fires_as_before() {
         .filter(|line| line["fields"]["message"].to_string().contains("begins anew"));
     // Twice, unless its first look was after the leap.
     assert!((1..=2).contains(&begun_anew.count()), "{lines:#?}");
-    assert_eq!(service.logged_at("ERROR"), [""; 0]);
+    // Until the first run after the leap, today has no partition, and health says so.
+    let errors = service.logged_at("ERROR");
+    assert!(errors.iter().all(|line| line.contains("health: ")), "{errors:#?}");
     service.must_end();
 }
 

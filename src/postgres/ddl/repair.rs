@@ -1,5 +1,7 @@
 //! A partition is put right: the inbox's owner, privileges, storage parameters, replica identity, and its key.
 
+use std::time::Duration;
+
 use sqlx::PgConnection;
 
 use super::{Sql, Work, derive, execute, key_columns, refused};
@@ -76,12 +78,13 @@ pub(super) async fn replica_identity(connection: &mut PgConnection, work: Work<'
 /// The limit of each statement that makes a key again. An index on three million random ids took 3 s, and a concurrent build
 /// waits for every older snapshot in the database: under the session's own limits a large day, or a report of a few
 /// seconds, kept a day without its key for ever, and every claim on it fails meanwhile. Nobody waits for such a build.
-const LONGEST_KEY_BUILD: &str = "5min";
+pub(crate) const LONGEST_KEY_BUILD: Duration = Duration::from_secs(300);
 
 /// Makes the key of a partition again, concurrently. A unique index on exactly the key counts as the key: to make a primary
 /// key of it would take ACCESS EXCLUSIVE.
 pub(super) async fn key(connection: &mut PgConnection, work: Work<'_>) -> Result<(), DbError> {
-    let limit = [("limit", Sql::literal(LONGEST_KEY_BUILD))];
+    let limit = format!("{}ms", LONGEST_KEY_BUILD.as_millis());
+    let limit = [("limit", Sql::literal(&limit))];
     execute(connection, include_str!("../../../sql/ddl/be_patient.sql"), &limit).await?;
     let built = build_key(connection, work).await;
     let back = execute(connection, include_str!("../../../sql/ddl/be_impatient.sql"), &[]).await;

@@ -15,7 +15,7 @@ fn noon() -> DateTime<Utc> {
     at("2026-12-01T12:00:00.5Z")
 }
 
-fn inbox() -> InboxStatus {
+pub(in crate::service) fn inbox() -> InboxStatus {
     InboxStatus {
         inbox: "orders".to_owned(),
         table: "public.inbox".parse().unwrap(),
@@ -34,7 +34,7 @@ fn inbox() -> InboxStatus {
     }
 }
 
-fn database(inboxes: Vec<InboxStatus>) -> DatabaseStatus {
+pub(in crate::service) fn database(inboxes: Vec<InboxStatus>) -> DatabaseStatus {
     DatabaseStatus {
         error: None,
         now: Some(noon()),
@@ -77,7 +77,7 @@ fn finding(code: FindingCode, severity: Severity, message: &str) -> Finding {
     }
 }
 
-fn partition(state: PartitionState, expires_at: &str) -> PartitionStatus {
+pub(in crate::service) fn partition(state: PartitionState, expires_at: &str) -> PartitionStatus {
     PartitionStatus {
         relation: "inbox_2026_11_20".to_owned(),
         day: None,

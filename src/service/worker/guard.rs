@@ -10,11 +10,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use chrono::{DateTime, Utc};
 use tokio_util::sync::CancellationToken;
 
 use super::super::config::Database;
-use crate::postgres::{self, DbError, ErrorKind, Timeouts, statement};
+use crate::postgres::{self, DbError, ErrorKind, Timeouts, ddl::LONGEST_KEY_BUILD, statement, statement::InHand};
 
 /// What the server may be late by before somebody else ends its statement.
 const SLACK: Duration = Duration::from_secs(5);
@@ -83,7 +82,7 @@ impl Guard<'_> {
         "the service is shutting down, and the run did not end in time"
     }
 
-    async fn look(&self, pid: i32) -> Result<Option<DateTime<Utc>>, DbError> {
+    async fn look(&self, pid: i32) -> Result<Option<InHand>, DbError> {
         let looking = async {
             let mut connection = self.connect().await?;
             let found = statement::in_hand(&mut connection, pid).await?;
@@ -129,7 +128,7 @@ enum Verdict {
 #[derive(Debug)]
 struct Watch {
     limit: Duration,
-    statement: Option<DateTime<Utc>>,
+    statement: Option<InHand>,
     statement_since: Instant,
     answered_at: Instant,
 }
@@ -145,7 +144,7 @@ impl Watch {
     }
 
     /// Notes the statement in hand; nothing where the server did not answer.
-    fn note(&mut self, seen: Option<Option<DateTime<Utc>>>, at: Instant) -> Verdict {
+    fn note(&mut self, seen: Option<Option<InHand>>, at: Instant) -> Verdict {
         let Some(statement) = seen else {
             let is_late = at.duration_since(self.answered_at) > self.limit;
             return if is_late { Verdict::Vanished } else { Verdict::Fine };
@@ -155,7 +154,11 @@ impl Watch {
             (self.statement, self.statement_since) = (statement, at);
             return Verdict::Fine;
         }
-        if at.duration_since(self.statement_since) <= self.limit {
+        let limit = match statement {
+            Some(InHand { repairs_key: true, .. }) => self.limit.max(LONGEST_KEY_BUILD + SLACK),
+            _ => self.limit,
+        };
+        if at.duration_since(self.statement_since) <= limit {
             return Verdict::Fine;
         }
         // A cancel may be missed by a statement that was just ending: asked for again after as long.
@@ -166,13 +169,33 @@ impl Watch {
 
 #[cfg(test)]
 mod tests {
+    use chrono::DateTime;
+
     use super::*;
+
+    fn in_hand(nth: i64, repairs_key: bool) -> InHand {
+        InHand {
+            began_at: DateTime::from_timestamp(nth, 0).unwrap(),
+            repairs_key,
+        }
+    }
+
+    #[test]
+    fn c31_the_repair_of_a_key_is_given_its_own_time() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut watch = Watch::new(Duration::from_secs(35), start);
+        let repair = Some(Some(in_hand(1, true)));
+        assert_eq!(watch.note(repair, at(0)), Verdict::Fine);
+        assert_eq!(watch.note(repair, at(305)), Verdict::Fine);
+        assert_eq!(watch.note(repair, at(306)), Verdict::Outlived);
+    }
 
     #[test]
     fn a_statement_that_stays_in_hand_has_outlived_its_limit_and_one_after_another_never_does() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let statement = |nth| Some(Some(DateTime::from_timestamp(nth, 0).unwrap()));
+        let statement = |nth| Some(Some(in_hand(nth, false)));
         let mut watch = Watch::new(Duration::from_secs(30), start);
         for seconds in 0..100 {
             assert_eq!(

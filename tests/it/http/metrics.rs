@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use serde_json::json;
 
 use super::*;
-use crate::support::proxy::Proxy;
+use crate::support::{inbox::sql, proxy::Proxy};
 
 fn promtool(text: &str) {
     let mut promtool = Command::new("promtool")
@@ -76,4 +76,29 @@ async fn promtool_is_silent_before_and_after_a_run_and_while_the_database_is_awa
 fn promtool_finds_what_is_wrong() {
     let complained = std::panic::catch_unwind(|| promtool("# TYPE a_total gauge\na_total 1\n"));
     assert!(complained.is_err());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_a_step_waited_for_in_vain_is_counted_as_what_it_was() {
+    let database = initialized().await;
+    let impatient = "[maintenance]\nlock_timeout = '100ms'\nattempts = 2\n";
+    let api = Api::on(&database.url, impatient, &[]).await;
+    let partitions = api.get_json("/v1/inboxes/main.public.inbox/partitions").await;
+    let last = partitions["partitions"].as_array().unwrap().last().unwrap()["relation"].clone();
+    let mut other = database.connect().await;
+    sql(&mut other, format!("drop table public.{}", last.as_str().unwrap())).await;
+    sql(
+        &mut other,
+        "begin; lock table public.inbox in share update exclusive mode",
+    )
+    .await;
+    let run: serde_json::Value = api.post_run(&json!({})).await.json().await.unwrap();
+    assert_eq!(run["databases"][0]["outcome"], "partial", "{run}");
+    let text = api.get("/metrics").await.text().await.unwrap();
+    for line in [
+        "inboxd_step_retries_total{database=\"main\",kind=\"lock_timeout\"} 1",
+        "inboxd_step_failures_total{database=\"main\",kind=\"lock_timeout\"} 1",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} is missing in\n{text}");
+    }
 }

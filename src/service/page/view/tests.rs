@@ -49,13 +49,13 @@ fn inbox(name: &str) -> InboxStatus {
     let today = [partition(0, PartitionState::Today, 8192)];
     let ahead = (1..=2).map(|offset| partition(offset, PartitionState::Ahead, 8192));
     InboxStatus {
-        canary: None,
         inbox: name.to_owned(),
         table: "public.inbox".parse().unwrap(),
         routing: Routing::ProcessedAt,
         consumers: Consumers::One,
         retention: Retention::For(TimeDelta::days(3)),
         ahead_days: 2,
+        canary: None,
         oldest_transaction_seconds: None,
         severity: Severity::Info,
         runway_seconds: Some(2 * 86_400 + 43_200),
@@ -95,7 +95,6 @@ fn status(inboxes: Vec<InboxStatus>) -> Status {
 
 fn with_findings(name: &str, findings: Vec<Finding>) -> InboxStatus {
     InboxStatus {
-        canary: None,
         findings,
         ..inbox(name)
     }
