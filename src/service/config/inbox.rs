@@ -1,5 +1,7 @@
 //! One `[[inbox]]`, from text to checked values.
 
+use std::time::Duration;
+
 use chrono::TimeDelta;
 
 use super::{
@@ -106,13 +108,13 @@ fn spec(problems: &mut Problems, index: usize, raw: RawInbox, database: &str, cl
             ahead.ok()
         }
     };
-    let retention: Option<Retention> = problems.parse(&key("retention"), raw.retention.as_deref(), DEFAULT_RETENTION);
-    if let (Some(Routing::MessageId), Some(Retention::For(length))) = (routing, retention)
-        && length > LONGEST_BY_MESSAGE_ID
-    {
-        let accepted = "at most \"366d\" in message_id routing, where each day back to the retention has a partition; or \"forever\"";
-        problems.add(key("retention"), Retention::For(length), accepted);
-    }
+    let retention = retention(
+        problems,
+        index,
+        raw.retention.as_deref(),
+        raw.redelivery_horizon.as_deref(),
+        routing,
+    );
     let on_expiry = on_expiry(problems, index, raw.on_expiry.as_deref(), raw.archive_schema);
     let before_drop = before_drop(
         problems,
@@ -187,6 +189,39 @@ fn spec(problems: &mut Problems, index: usize, raw: RawInbox, database: &str, cl
         consumer_roles,
         admin_roles,
     })
+}
+
+/// How long a claim is remembered: never shorter than what the broker may deliver again, where that is declared.
+fn retention(
+    problems: &mut Problems,
+    index: usize,
+    text: Option<&str>,
+    redelivery_horizon: Option<&str>,
+    routing: Option<Routing>,
+) -> Option<Retention> {
+    let key = format!("inbox.{index}.retention");
+    let horizon = problems.duration(
+        &format!("inbox.{index}.redelivery_horizon"),
+        redelivery_horizon,
+        Duration::ZERO,
+        ("1s", "36500d"),
+    );
+    let retention: Retention = problems.parse(&key, text, DEFAULT_RETENTION)?;
+    let Retention::For(length) = retention else {
+        return Some(retention);
+    };
+    if routing == Some(Routing::MessageId) && length > LONGEST_BY_MESSAGE_ID {
+        let accepted = "at most \"366d\" in message_id routing, where each day back to the retention has a partition; or \"forever\"";
+        problems.add(&key, retention, accepted);
+    }
+    if length < horizon {
+        let accepted = format!(
+            "at least \"{}\", the inbox's redelivery_horizon: what is delivered again later would be processed twice",
+            Retention::For(horizon)
+        );
+        problems.add(&key, retention, accepted);
+    }
+    Some(retention)
 }
 
 fn on_expiry(problems: &mut Problems, index: usize, text: Option<&str>, archive_schema: Option<String>) -> OnExpiry {

@@ -47,6 +47,7 @@ pub(super) struct RawInbox {
     pub(super) consumers: Option<String>,
     pub(super) ahead: Option<String>,
     pub(super) retention: Option<String>,
+    pub(super) redelivery_horizon: Option<String>,
     pub(super) on_expiry: Option<String>,
     pub(super) archive_schema: Option<String>,
     pub(super) before_drop: Option<Vec<String>>,

@@ -191,6 +191,22 @@ fn s16_a_retention_needs_a_unit_and_is_never_zero() {
 }
 
 #[test]
+fn a_retention_is_never_shorter_than_what_the_broker_may_deliver_again() {
+    let inbox = |more: &str| format!("[[inbox]]\ntable = 'a'\nredelivery_horizon = '8d'\n{more}");
+    for (more, value) in [("", "7d"), ("retention = '191h'", "7d 23h")] {
+        let message = refusal(&inbox(more));
+        assert_tells(
+            &message,
+            &["inbox.0.retention", value, "at least \"8d\"", "processed twice"],
+        );
+    }
+    assert!(load(&inbox("retention = '8d'"), &[]).is_ok());
+    assert!(load(&inbox("retention = 'forever'"), &[]).is_ok());
+    let message = refusal("[[inbox]]\ntable = 'a'\nredelivery_horizon = '3'");
+    assert_tells(&message, &["inbox.0.redelivery_horizon", "unit"]);
+}
+
+#[test]
 fn s9_a_table_name_that_postgresql_would_cut_is_refused_with_the_longest_allowed() {
     for name in ["x".repeat(48), "ü".repeat(27)] {
         let message = refusal(&format!("[[inbox]]\ntable = '{name}'"));
