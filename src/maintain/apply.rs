@@ -12,10 +12,9 @@ use super::{
 };
 use crate::{
     postgres::{
-        DbError, ErrorKind, catalog,
+        DbError, ErrorKind, blockers, catalog,
         catalog::Observed,
         ddl::{self, Work},
-        statement,
     },
     pure::{Action, FoundInbox, InboxSpec, Step},
 };
@@ -125,7 +124,7 @@ async fn in_the_way(connection: &mut PgConnection, spec: &InboxSpec, step: &Step
     }
     let waits_for_snapshots = matches!(step.action, Action::Detach | Action::Finalize);
     // Should it fail, that is no reason to say less about the step itself.
-    let blockers = statement::blockers(connection, &spec.table, &step.relation, waits_for_snapshots)
+    let blockers = blockers::blockers(connection, &spec.table, &step.relation, waits_for_snapshots)
         .await
         .unwrap_or_default();
     let named: Vec<String> = blockers.iter().map(ToString::to_string).collect();

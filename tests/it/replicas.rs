@@ -198,7 +198,7 @@ async fn two_services_through_sixty_stepped_days_apply_every_step_once_and_none_
         assert!(claim(&mut connection, "inbox", random_id()).await.unwrap());
     }
     for mut service in services {
-        assert_eq!(service.logged_at("ERROR"), [""; 0]);
+        assert_eq!(service.mishaps(), [""; 0]);
         service.must_end();
     }
     let steps: Vec<(String, String, i64)> = sqlx::query_as(

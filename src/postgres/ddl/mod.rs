@@ -13,6 +13,7 @@ mod repair;
 use sqlx::{AssertSqlSafe, PgConnection};
 use uuid::Uuid;
 
+#[cfg(feature = "service")]
 pub(crate) use self::repair::LONGEST_KEY_BUILD;
 pub use self::{
     functions::{has_functions, install_functions},

@@ -13,7 +13,7 @@ use std::{
 use tokio_util::sync::CancellationToken;
 
 use super::super::config::Database;
-use crate::postgres::{self, DbError, ErrorKind, Timeouts, ddl::LONGEST_KEY_BUILD, statement, statement::InHand};
+use crate::postgres::{self, DbError, ErrorKind, Timeouts, ddl::LONGEST_KEY_BUILD, in_hand, in_hand::InHand};
 
 /// What the server may be late by before somebody else ends its statement.
 const SLACK: Duration = Duration::from_secs(5);
@@ -85,7 +85,7 @@ impl Guard<'_> {
     async fn look(&self, pid: i32) -> Result<Option<InHand>, DbError> {
         let looking = async {
             let mut connection = self.connect().await?;
-            let found = statement::in_hand(&mut connection, pid).await?;
+            let found = in_hand::in_hand(&mut connection, pid).await?;
             let _ = sqlx::Connection::close(connection).await;
             Ok(found)
         };
@@ -95,7 +95,7 @@ impl Guard<'_> {
     }
 
     async fn cancel(&self, pid: i32) -> Result<(), DbError> {
-        let cancelling = async { statement::cancel(&mut self.connect().await?, pid).await };
+        let cancelling = async { in_hand::cancel(&mut self.connect().await?, pid).await };
         tokio::time::timeout(LOOK, cancelling)
             .await
             .unwrap_or_else(|_| Err(late()))

@@ -16,7 +16,7 @@ use super::{
 use crate::{
     clock::Clock,
     maintain::{PassOutcome, PassRequest, Replica, RunOutcome, RunReport, Trigger, plan_all, run_pass_as},
-    postgres::{self, DbError, ErrorKind, catalog, history, lock::LockHolder, schema, statement},
+    postgres::{self, DbError, ErrorKind, catalog, history, in_hand, lock::LockHolder, schema},
     pure::{Action, InboxSpec, Plan, Severity},
 };
 
@@ -92,7 +92,7 @@ impl Work<'_> {
         };
         let one: Vec<InboxSpec>;
         self.session
-            .store(statement::session_pid(&mut connection).await?, Ordering::SeqCst);
+            .store(in_hand::session_pid(&mut connection).await?, Ordering::SeqCst);
         let specs = match inbox {
             None => &database.inboxes,
             Some(name) => {

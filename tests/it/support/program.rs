@@ -154,6 +154,13 @@ impl Service {
         self.log().iter().filter_map(at).collect()
     }
 
+    /// What went wrong in the service itself: the errors that are no news of health.
+    pub(crate) fn mishaps(&self) -> Vec<String> {
+        let mut errors = self.logged_at("ERROR");
+        errors.retain(|line| !line.starts_with("\"health: "));
+        errors
+    }
+
     /// Waits for a line of the log whose message holds a text.
     pub(crate) fn wait_for_log(&self, message: &str) -> Value {
         let find = || {
