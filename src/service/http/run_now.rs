@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// Most runs take well under a second; whoever waits longer is given a place to look.
-const WAITED_FOR: Duration = Duration::from_secs(4);
+const WAITED_FOR: Duration = Duration::from_secs(8);
 
 /// What is to be run; all inboxes of all databases where nothing is said.
 #[derive(Debug, Default, serde::Deserialize, utoipa::ToSchema)]
