@@ -17,6 +17,7 @@ use super::{
     acts::Acts,
     config::{Config, Database},
     counters::Counters,
+    door::{self, Limits},
     http,
     reading::Reader,
     timetable::Timetable,
@@ -40,6 +41,8 @@ const READ_TIMEOUTS: Timeouts = Timeouts {
 /// otherwise keep the process up for as long as it likes.
 const HTTP_GOODBYE: Duration = Duration::from_secs(2);
 
+/// How long the sessions that HTTP has read with are given after that.
+const POOLS_GOODBYE: Duration = Duration::from_millis(500);
 /// Why the service could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
@@ -133,12 +136,7 @@ pub async fn serve(config: Config, clock: Clock, shutdown: CancellationToken) ->
     let router = http::router(context);
     let stop = shutdown.clone();
     let http = tokio::spawn(async move {
-        let served = axum::serve(listener, router)
-            .with_graceful_shutdown(async move { stop.cancelled().await })
-            .await;
-        if let Err(error) = served {
-            tracing::error!(%error, "HTTP has ended");
-        }
+        door::answer(listener, router, Limits::of_process(HTTP_GOODBYE), stop).await;
         for pool in pools {
             pool.close().await;
         }
@@ -259,11 +257,11 @@ impl Serving {
         if let Err(error) = self.timetable.await {
             tracing::error!(%error, "the timetable did not end cleanly");
         }
-        match tokio::time::timeout(HTTP_GOODBYE, &mut self.http).await {
+        match tokio::time::timeout(HTTP_GOODBYE + POOLS_GOODBYE, &mut self.http).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::error!(%error, "the HTTP task did not end cleanly"),
             Err(_) => {
-                tracing::info!("an HTTP client keeps its connection; it is cut");
+                tracing::info!("a session that HTTP reads with does not end; it is cut");
                 self.http.abort();
             }
         }
