@@ -1,14 +1,15 @@
 //! What a person decides, done in one database for whoever serves that person: the API and the page. Nothing of HTTP is here.
 //!
 //! Its invariant: an act that has begun is not cut because whoever asked has gone. Each is a task of its own on a connection
-//! of its own, and the end of the service waits for those that are going.
+//! of its own, and the end of the service waits for those that are going. Each comes to an end: a server that says nothing
+//! any more keeps neither its turn nor the service.
 
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
 use sqlx::{Connection, PgConnection};
-use tokio::sync::Semaphore;
-use tokio_util::task::TaskTracker;
+use tokio::{sync::Semaphore, time::sleep};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Instrument;
 use uuid::Uuid;
 
@@ -18,11 +19,14 @@ use super::{
 };
 use crate::{
     clock::Clock,
-    maintain::operate::{
-        self, Actor, ConfirmedClock, ConfirmedDrops, DueDrops, Forgotten, FoundMessage, Held, HeldNow, OperateError,
-        OperateErrorKind, Operator, PausedNow, Released, Restored, Resumed,
+    maintain::{
+        Retries,
+        operate::{
+            self, Actor, ConfirmedClock, ConfirmedDrops, DueDrops, Forgotten, FoundMessage, Held, HeldNow,
+            OperateError, OperateErrorKind, Operator, PausedNow, Released, Restored, Resumed,
+        },
     },
-    postgres::{self, DbError, ErrorKind, Timeouts},
+    postgres::{self, DbError, ErrorKind, Timeouts, in_hand},
     pure::{Day, InboxSpec},
 };
 
@@ -38,10 +42,19 @@ const PATIENCE: Timeouts = Timeouts {
     statement: Duration::from_secs(5),
 };
 /// The longest that an act takes, which is made of a few statements; a server that says nothing any more ends it. With the
-/// two above it is less than a request may take. A restore has no such end.
-const DEADLINE: Duration = Duration::from_secs(8);
+/// waits above, and what its end takes, it is less than a request may take. A restore may take longer.
+const DEADLINE: Duration = Duration::from_secs(7);
 /// How long a session is given to say goodbye.
 const GOODBYE: Duration = Duration::from_secs(1);
+/// At the end of the service: so long for an act in hand, then so long for each cancel of its statement and for what it does
+/// after the first. Together that is less than it is waited for.
+const ACT_IN_HAND: Duration = Duration::from_secs(2);
+const CANCEL: Duration = Duration::from_millis(500);
+const AFTER_CANCEL: Duration = Duration::from_millis(500);
+
+const LATE: &str = "the database did not answer in time";
+const NOT_KNOWN: &str = "the database did not answer in time; see whether it was done";
+const ENDING: &str = "the service is shutting down; see whether it was done";
 
 /// Why an act was not done, or is not known to be. Holds no words of the database.
 #[derive(Debug)]
@@ -101,8 +114,16 @@ enum Kind {
     Look,
     /// It changes a few rows.
     Change,
-    /// It changes partitions, and is never cut.
+    /// It changes partitions, and is given the time that a step of a run has.
     Restore,
+}
+
+/// The longest that a restore takes: each try ends with its lock or its statement; what comes before and after takes
+/// milliseconds, unless the server says nothing any more.
+fn longest_restore(timeouts: Timeouts, retries: Retries) -> Duration {
+    let tries =
+        (1..=retries.attempts).map(|attempt| timeouts.lock + timeouts.statement + retries.longest_pause_after(attempt));
+    tries.sum::<Duration>() + DEADLINE
 }
 
 /// Does a person's acts in one database.
@@ -119,6 +140,7 @@ struct Inner {
     turns: Semaphore,
     /// Those that are going, in all databases.
     going: TaskTracker,
+    shutdown: CancellationToken,
 }
 
 impl Acts {
@@ -129,6 +151,7 @@ impl Acts {
         clock: Clock,
         reader: Reader,
         going: TaskTracker,
+        shutdown: CancellationToken,
     ) -> Self {
         let turns = Semaphore::new(MOST_AT_ONCE);
         Self(Arc::new(Inner {
@@ -138,6 +161,7 @@ impl Acts {
             reader,
             turns,
             going,
+            shutdown,
         }))
     }
 
@@ -302,39 +326,81 @@ impl Inner {
         let Ok(Ok(_turn)) = turn else {
             return Err(ActError::Crowded);
         };
-        let mut connection = self.connect(kind).await?;
+        // Nothing has begun that could be cut in two.
+        let connecting = self.shutdown.run_until_cancelled(self.connect(kind));
+        let (mut connection, pid) = match connecting.await {
+            Some(connected) => connected?,
+            None => return Err(ActError::unreachable("the service is shutting down")),
+        };
         let operator = Operator {
             deployment: &self.config.deployment,
             actor,
             clock: &self.clock,
             retries: self.config.retries,
         };
-        let acting = act(&mut connection, operator);
-        let done = if kind == Kind::Restore {
-            Ok(acting.await)
-        } else {
-            tokio::time::timeout(DEADLINE, acting).await
+        let done = tokio::select! {
+            done = act(&mut connection, operator) => Ok(done),
+            why = self.gives_up(kind, pid) => Err(why),
         };
         if kind != Kind::Look {
             // Also after a failure: the answer to a commit may be what was lost.
             self.reader.forget();
         }
+        let (database, by) = (&self.database.name, actor.as_str());
         match done {
             Ok(done) => {
                 let _ = tokio::time::timeout(GOODBYE, connection.close()).await;
                 if let (Kind::Restore, Err(error)) = (kind, &done) {
                     // Whoever asked may not have waited for it.
-                    tracing::info!(database = self.database.name, by = actor.as_str(), %error, "the restore was refused");
+                    tracing::info!(database, by, %error, "the restore was refused");
                 }
                 done.map_err(|error| ActError::of(&self.database, error))
             }
-            Err(_) => Err(ActError::unreachable(
-                "the database did not answer in time; see whether it was done",
-            )),
+            // Its connection goes with it, and what is not committed goes with that.
+            Err(why) => {
+                if kind == Kind::Restore {
+                    tracing::warn!(
+                        database,
+                        by,
+                        why,
+                        "the restore was given up, and it is not known whether it was done"
+                    );
+                }
+                Err(ActError::unreachable(why))
+            }
         }
     }
 
-    async fn connect(&self, kind: Kind) -> Result<PgConnection, ActError> {
+    /// Comes to its end when an act is to be given up; says why. What it has in hand is cancelled on the server first.
+    async fn gives_up(&self, kind: Kind, pid: i32) -> &'static str {
+        let limit = match kind {
+            Kind::Look | Kind::Change => DEADLINE,
+            Kind::Restore => longest_restore(self.config.timeouts, self.config.retries),
+        };
+        let ending = async {
+            self.shutdown.cancelled().await;
+            sleep(ACT_IN_HAND).await;
+        };
+        let why = tokio::select! {
+            () = sleep(limit) => NOT_KNOWN,
+            () = ending => ENDING,
+        };
+        if let Ok(Ok(())) = tokio::time::timeout(CANCEL, self.cancel(pid)).await {
+            sleep(AFTER_CANCEL).await;
+            // A restore may have begun its next try by now, and the server would wait on alone.
+            let _ = tokio::time::timeout(CANCEL, self.cancel(pid)).await;
+        }
+        why
+    }
+
+    async fn cancel(&self, pid: i32) -> Result<(), ActError> {
+        let (mut connection, _) = self.connect(Kind::Look).await?;
+        let cancelled = in_hand::cancel(&mut connection, pid).await;
+        cancelled.map_err(|error| ActError::of(&self.database, error.into()))
+    }
+
+    /// A session of its own, and the process that serves it.
+    async fn connect(&self, kind: Kind) -> Result<(PgConnection, i32), ActError> {
         let failed = |error: DbError| ActError::of(&self.database, error.into());
         let options = self
             .database
@@ -348,10 +414,14 @@ impl Inner {
                 statement: configured.statement.min(PATIENCE.statement),
             },
         };
-        let connecting = postgres::connect(options, "inboxd act", timeouts);
+        let connecting = async {
+            let mut connection = postgres::connect(options, "inboxd act", timeouts).await?;
+            let pid = in_hand::session_pid(&mut connection).await?;
+            Ok((connection, pid))
+        };
         match tokio::time::timeout(CONNECT_PATIENCE, connecting).await {
             Ok(connected) => connected.map_err(failed),
-            Err(_) => Err(ActError::unreachable("the database did not answer in time")),
+            Err(_) => Err(ActError::unreachable(LATE)),
         }
     }
 }
