@@ -30,7 +30,8 @@ use crate::{
     pure::{Day, InboxSpec},
 };
 
-/// How many acts one database is asked for at a time: a person does one, and each has a connection.
+/// How many decisions are carried out in one database at a time, and how many looks: a person has one of them in hand, and
+/// each has a connection. Those who look keep nobody from deciding.
 const MOST_AT_ONCE: usize = 3;
 /// How long one more waits for its turn.
 const TURN_PATIENCE: Duration = Duration::from_secs(2);
@@ -137,7 +138,8 @@ struct Inner {
     clock: Clock,
     /// Told that what it has read is old, after each act.
     reader: Reader,
-    turns: Semaphore,
+    decisions: Semaphore,
+    looks: Semaphore,
     /// Those that are going, in all databases.
     going: TaskTracker,
     shutdown: CancellationToken,
@@ -153,13 +155,13 @@ impl Acts {
         going: TaskTracker,
         shutdown: CancellationToken,
     ) -> Self {
-        let turns = Semaphore::new(MOST_AT_ONCE);
         Self(Arc::new(Inner {
             config,
             database,
             clock,
             reader,
-            turns,
+            decisions: Semaphore::new(MOST_AT_ONCE),
+            looks: Semaphore::new(MOST_AT_ONCE),
             going,
             shutdown,
         }))
@@ -321,7 +323,12 @@ impl Inner {
     where
         A: for<'a> FnOnce(&'a mut PgConnection, Operator<'a>) -> BoxFuture<'a, Result<T, OperateError>>,
     {
-        let turn = tokio::time::timeout(TURN_PATIENCE, self.turns.acquire()).await;
+        let turns = if kind == Kind::Look {
+            &self.looks
+        } else {
+            &self.decisions
+        };
+        let turn = tokio::time::timeout(TURN_PATIENCE, turns.acquire()).await;
         // It is never closed.
         let Ok(Ok(_turn)) = turn else {
             return Err(ActError::Crowded);
