@@ -45,6 +45,8 @@ const PATIENCE: Timeouts = Timeouts {
 /// The longest that an act takes, which is made of a few statements; a server that says nothing any more ends it. With the
 /// waits above, and what its end takes, it is less than a request may take. A restore may take longer.
 const DEADLINE: Duration = Duration::from_secs(7);
+/// How long whoever asks for a restore waits for it. It takes some milliseconds, unless somebody has the inbox locked.
+const RESTORE_PATIENCE: Duration = Duration::from_secs(10);
 /// How long a session is given to say goodbye.
 const GOODBYE: Duration = Duration::from_secs(1);
 /// At the end of the service: so long for an act in hand, then so long for each cancel of its statement and for what it does
@@ -194,19 +196,22 @@ impl Acts {
         .await
     }
 
-    /// See [`operate::restore`]. It goes on to its end when this future is dropped.
+    /// See [`operate::restore`]. None where it takes long: it goes on, as it does when this future is dropped.
     pub(super) async fn restore(
         &self,
         by: &str,
         spec: &InboxSpec,
         day: Day,
         reason: Option<&str>,
-    ) -> Result<Restored, ActError> {
+    ) -> Result<Option<Restored>, ActError> {
         let (spec, reason) = (spec.clone(), reason.map(str::to_owned));
-        self.act(Kind::Restore, by, move |connection, operator| {
+        let restoring = self.act(Kind::Restore, by, move |connection, operator| {
             Box::pin(async move { operate::restore(connection, operator, &spec, day, reason.as_deref()).await })
-        })
-        .await
+        });
+        match tokio::time::timeout(RESTORE_PATIENCE, restoring).await {
+            Ok(restored) => restored.map(Some),
+            Err(_) => Ok(None),
+        }
     }
 
     /// See [`operate::confirm_clock`].

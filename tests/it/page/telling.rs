@@ -1,0 +1,42 @@
+//! What the page's routes say when something takes long, is refused on the way, or needs more than a word.
+
+use super::answers::{get, header, post};
+use super::*;
+
+const HTML: (&str, &str) = ("accept", "text/html,application/xhtml+xml;q=0.9,*/*;q=0.8");
+
+#[tokio::test]
+async fn a_restore_that_takes_long_is_told_to_be_going_on() {
+    let site = Site::ready("[maintenance]\nlock_timeout = '60s'\nstatement_timeout = '60s'\n").await;
+    let day = site.day(0).await;
+    let mut other = site.database.connect().await;
+    let partition = format!("public.inbox_{}", day.underscored());
+    sql(
+        &mut other,
+        format!("alter table public.inbox detach partition {partition} concurrently"),
+    )
+    .await;
+    sql(
+        &mut other,
+        format!("update inboxd.partitions set detached_at = now() where day = '{day}'"),
+    )
+    .await;
+    sql(&mut other, "begin; lock table public.inbox in access exclusive mode").await;
+    let form = format!("inbox={INBOX}&day={day}");
+    let answer = post(&site, "/act/restore", &[HTML], &form).await;
+    let back = format!("/inboxes/{INBOX}");
+    assert_eq!(
+        (
+            answer.status().as_u16(),
+            answer.headers().get("location").map(|place| place.to_str().unwrap())
+        ),
+        (303, Some(back.as_str()))
+    );
+    let notice = header(&answer, "set-cookie").split(';').next().unwrap().to_owned();
+    sql(&mut other, "rollback").await;
+    let seen = get(&site, &back, &[("cookie", &notice)]).await.text().await.unwrap();
+    assert!(
+        seen.contains("restore") && seen.contains("is going on; look again"),
+        "{seen}"
+    );
+}
