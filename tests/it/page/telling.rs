@@ -40,3 +40,58 @@ async fn a_restore_that_takes_long_is_told_to_be_going_on() {
         "{seen}"
     );
 }
+
+#[tokio::test]
+async fn what_is_refused_before_a_page_is_made_is_a_page_for_a_browser() {
+    let site = Site::ready("").await;
+    let evil = ("origin", "https://evil.example");
+    for (what, answer, status, title) in [
+        (
+            "another site",
+            post(&site, "/act/run", &[HTML, evil], "").await,
+            403,
+            "Another site may not ask this",
+        ),
+        (
+            "another name",
+            get(&site, "/", &[HTML, ("host", "evil.example")]).await,
+            421,
+            "The service is not known by this name",
+        ),
+        (
+            "no act",
+            get(&site, "/ask/nothing", &[HTML]).await,
+            400,
+            "The request cannot be read",
+        ),
+        (
+            "no method",
+            get(&site, "/act/run", &[HTML]).await,
+            405,
+            "The resource does not have this method",
+        ),
+    ] {
+        assert_eq!(answer.status(), status, "{what}");
+        assert_eq!(header(&answer, "content-type"), "text/html; charset=utf-8", "{what}");
+        assert!(
+            header(&answer, "content-security-policy").contains("style-src 'self'"),
+            "{what}"
+        );
+        assert!(answer.headers().contains_key("x-request-id"), "{what}");
+        let text = answer.text().await.unwrap();
+        assert!(
+            text.contains("role=\"alert\"") && text.contains(&format!("<h1>{title}</h1>")),
+            "{what}: {text}"
+        );
+    }
+    // Others are answered as ever, and so are those who ask the API.
+    for (path, headers) in [
+        ("/", vec![("host", "evil.example")]),
+        ("/v1/status", vec![("host", "evil.example"), HTML]),
+        ("/metrics", vec![("host", "evil.example"), HTML]),
+    ] {
+        let answer = get(&site, path, &headers).await;
+        assert_eq!(answer.status(), 421, "{path}");
+        assert_eq!(header(&answer, "content-type"), "application/problem+json", "{path}");
+    }
+}
