@@ -167,3 +167,28 @@ async fn the_pages_of_the_history_hold_every_run_once_the_newest_first() {
     }
     assert_eq!(api.get_json("/v1/runs?outcome=failed").await["runs"], json!([]));
 }
+
+#[tokio::test]
+async fn a_run_whose_asking_cannot_be_written_down_is_a_problem_and_not_200() {
+    let (api, database) = Api::ready(&[]).await;
+    let mut other = database.connect().await;
+    for (statement, kind, status) in [
+        (
+            "begin; lock table inboxd.audit in access exclusive mode",
+            "database-unavailable",
+            503,
+        ),
+        (
+            "rollback; alter table inboxd.audit add constraint never check (action <> 'run')",
+            "database-unavailable",
+            503,
+        ),
+    ] {
+        sql(&mut other, statement).await;
+        let parts = taken_apart(api.post_run(&json!({})).await).await;
+        must_be_problem(statement, &parts, kind);
+        assert_eq!(parts.0, status, "{statement}");
+    }
+    let runs = api.get_json("/v1/runs").await;
+    assert_eq!(runs["runs"].as_array().unwrap().len(), 1, "the one at start: {runs}");
+}
