@@ -192,3 +192,28 @@ async fn a_run_whose_asking_cannot_be_written_down_is_a_problem_and_not_200() {
     let runs = api.get_json("/v1/runs").await;
     assert_eq!(runs["runs"].as_array().unwrap().len(), 1, "the one at start: {runs}");
 }
+
+#[tokio::test]
+async fn one_run_says_in_which_database_it_could_not_be_looked_for() {
+    let database = initialized().await;
+    let config = format!(
+        "[databases.one]\nurl = '{}'\n[databases.two]\nurl = 'postgres://postgres@127.0.0.1:1/none'\n
+         [[inbox]]\ntable = 'public.inbox'\nname = 'first'\ndatabase = 'one'\n
+         [[inbox]]\ntable = 'public.inbox'\nname = 'second'\ndatabase = 'two'\n",
+        database.url
+    );
+    let api = Api::spawn("", &config, &[]);
+    let runs = api
+        .wait_for("/v1/runs?database=one", |runs| runs["runs"][0]["outcome"] == "done")
+        .await;
+    let id = runs["runs"][0]["id"].as_str().unwrap();
+    let run = api.get_json(&format!("/v1/runs/{id}")).await;
+    assert_eq!(run["runs"][0]["database"], "one", "{run}");
+    let unreadable = run["unreadable"].as_array().unwrap();
+    assert_eq!(
+        (unreadable.len(), &unreadable[0]["database"]),
+        (1, &json!("two")),
+        "{run}"
+    );
+    assert!(unreadable[0]["error"].as_str().is_some_and(|error| !error.is_empty()));
+}
