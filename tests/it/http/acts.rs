@@ -299,3 +299,14 @@ async fn those_who_look_keep_nobody_from_deciding() {
         look.await.unwrap();
     }
 }
+
+#[tokio::test]
+async fn a_reason_is_counted_in_characters_as_the_description_says() {
+    let (api, database) = Api::ready(&[]).await;
+    let today = days(&database).await.remove(0);
+    let hold = |reason: String| json!({"inbox": INBOX, "day": today, "reason": reason});
+    let parts = taken_apart(api.post("/v1/holds", &hold("ü".repeat(501))).await).await;
+    must_be_problem("too long", &parts, "invalid-body");
+    let made = api.post_json("/v1/holds", &hold("ü".repeat(500)), 201).await;
+    assert_eq!(made["reason"], "ü".repeat(500));
+}
