@@ -1,5 +1,7 @@
 //! What the page's routes say when something takes long, is refused on the way, or needs more than a word.
 
+use std::net::TcpListener;
+
 use super::answers::{get, header, post};
 use super::*;
 
@@ -94,4 +96,25 @@ async fn what_is_refused_before_a_page_is_made_is_a_page_for_a_browser() {
         assert_eq!(answer.status(), 421, "{path}");
         assert_eq!(header(&answer, "content-type"), "application/problem+json", "{path}");
     }
+}
+
+#[tokio::test]
+async fn however_many_databases_are_silent_their_clocks_are_asked_for_at_once() {
+    // The system takes connections for a listener that never does.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap();
+    let mut config = String::new();
+    for number in 0..10 {
+        config.push_str(&format!(
+            "[databases.d{number}]\nurl = 'postgres://u:p@{address}/d'\n
+             [[inbox]]\ntable = 'public.inbox'\nname = 'i{number}'\ndatabase = 'd{number}'\n"
+        ));
+    }
+    let folder = Folder::new();
+    let file = config_file(folder.path(), &config);
+    let mut service = Service::spawn(inboxd(&["serve", "--config", file.to_str().unwrap()]));
+    let url = service.url("/ask/confirm_clock");
+    let answer = reqwest::get(url).await.unwrap();
+    assert_eq!(answer.status(), 200);
+    assert!(answer.text().await.unwrap().contains("The clock of database d9"));
 }
