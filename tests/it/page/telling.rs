@@ -99,6 +99,21 @@ async fn what_is_refused_before_a_page_is_made_is_a_page_for_a_browser() {
 }
 
 #[tokio::test]
+async fn a_day_on_hold_says_who_holds_it_and_why() {
+    let site = Site::ready("").await;
+    let day = site.day(0).await;
+    let form = format!("inbox={INBOX}&day={day}&reason=%3Cb%3Ean+audit%3C%2Fb%3E");
+    assert_eq!(post(&site, "/act/hold", &[], &form).await.status(), 303);
+    let seen = get(&site, &format!("/inboxes/{INBOX}"), &[])
+        .await
+        .text()
+        .await
+        .unwrap();
+    assert!(!seen.contains("<b>an audit"), "{seen}");
+    assert!(seen.contains("by loopback: &#60;b&#62;an audit&#60;/b&#62;"), "{seen}");
+}
+
+#[tokio::test]
 async fn however_many_databases_are_silent_their_clocks_are_asked_for_at_once() {
     // The system takes connections for a listener that never does.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
