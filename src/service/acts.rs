@@ -1,14 +1,15 @@
 //! What a person decides, done in one database for whoever serves that person: the API and the page. Nothing of HTTP is here.
 //!
 //! Its invariant: an act that has begun is not cut because whoever asked has gone. Each is a task of its own on a connection
-//! of its own, and the end of the service waits for those that are going.
+//! of its own, and the end of the service waits for those that are going. Each comes to an end: a server that says nothing
+//! any more keeps neither its turn nor the service.
 
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
 use sqlx::{Connection, PgConnection};
-use tokio::sync::Semaphore;
-use tokio_util::task::TaskTracker;
+use tokio::{sync::Semaphore, time::sleep};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Instrument;
 use uuid::Uuid;
 
@@ -18,15 +19,19 @@ use super::{
 };
 use crate::{
     clock::Clock,
-    maintain::operate::{
-        self, Actor, ConfirmedClock, ConfirmedDrops, DueDrops, Forgotten, FoundMessage, Held, HeldNow, OperateError,
-        OperateErrorKind, Operator, PausedNow, Released, Restored, Resumed,
+    maintain::{
+        Retries,
+        operate::{
+            self, Actor, ConfirmedClock, ConfirmedDrops, DueDrops, Forgotten, FoundMessage, Held, HeldNow,
+            OperateError, OperateErrorKind, Operator, PausedNow, Released, Restored, Resumed,
+        },
     },
-    postgres::{self, DbError, ErrorKind, Timeouts},
+    postgres::{self, DbError, ErrorKind, Timeouts, in_hand},
     pure::{Day, InboxSpec},
 };
 
-/// How many acts one database is asked for at a time: a person does one, and each has a connection.
+/// How many decisions are carried out in one database at a time, and how many looks: a person has one of them in hand, and
+/// each has a connection. Those who look keep nobody from deciding.
 const MOST_AT_ONCE: usize = 3;
 /// How long one more waits for its turn.
 const TURN_PATIENCE: Duration = Duration::from_secs(2);
@@ -38,10 +43,21 @@ const PATIENCE: Timeouts = Timeouts {
     statement: Duration::from_secs(5),
 };
 /// The longest that an act takes, which is made of a few statements; a server that says nothing any more ends it. With the
-/// two above it is less than a request may take. A restore has no such end.
-const DEADLINE: Duration = Duration::from_secs(8);
+/// waits above, and what its end takes, it is less than a request may take. A restore may take longer.
+const DEADLINE: Duration = Duration::from_secs(7);
+/// How long whoever asks for a restore waits for it. It takes some milliseconds, unless somebody has the inbox locked.
+const RESTORE_PATIENCE: Duration = Duration::from_secs(10);
 /// How long a session is given to say goodbye.
 const GOODBYE: Duration = Duration::from_secs(1);
+/// At the end of the service: so long for an act in hand, then so long for each cancel of its statement and for what it does
+/// after the first. Together that is less than it is waited for.
+const ACT_IN_HAND: Duration = Duration::from_secs(2);
+const CANCEL: Duration = Duration::from_millis(500);
+const AFTER_CANCEL: Duration = Duration::from_millis(500);
+
+const LATE: &str = "the database did not answer in time";
+const NOT_KNOWN: &str = "the database did not answer in time; see whether it was done";
+const ENDING: &str = "the service is shutting down; see whether it was done";
 
 /// Why an act was not done, or is not known to be. Holds no words of the database.
 #[derive(Debug)]
@@ -101,8 +117,16 @@ enum Kind {
     Look,
     /// It changes a few rows.
     Change,
-    /// It changes partitions, and is never cut.
+    /// It changes partitions, and is given the time that a step of a run has.
     Restore,
+}
+
+/// The longest that a restore takes: each try ends with its lock or its statement; what comes before and after takes
+/// milliseconds, unless the server says nothing any more.
+fn longest_restore(timeouts: Timeouts, retries: Retries) -> Duration {
+    let tries =
+        (1..=retries.attempts).map(|attempt| timeouts.lock + timeouts.statement + retries.longest_pause_after(attempt));
+    tries.sum::<Duration>() + DEADLINE
 }
 
 /// Does a person's acts in one database.
@@ -116,9 +140,11 @@ struct Inner {
     clock: Clock,
     /// Told that what it has read is old, after each act.
     reader: Reader,
-    turns: Semaphore,
+    decisions: Semaphore,
+    looks: Semaphore,
     /// Those that are going, in all databases.
     going: TaskTracker,
+    shutdown: CancellationToken,
 }
 
 impl Acts {
@@ -129,15 +155,17 @@ impl Acts {
         clock: Clock,
         reader: Reader,
         going: TaskTracker,
+        shutdown: CancellationToken,
     ) -> Self {
-        let turns = Semaphore::new(MOST_AT_ONCE);
         Self(Arc::new(Inner {
             config,
             database,
             clock,
             reader,
-            turns,
+            decisions: Semaphore::new(MOST_AT_ONCE),
+            looks: Semaphore::new(MOST_AT_ONCE),
             going,
+            shutdown,
         }))
     }
 
@@ -168,19 +196,22 @@ impl Acts {
         .await
     }
 
-    /// See [`operate::restore`]. It goes on to its end when this future is dropped.
+    /// See [`operate::restore`]. None where it takes long: it goes on, as it does when this future is dropped.
     pub(super) async fn restore(
         &self,
         by: &str,
         spec: &InboxSpec,
         day: Day,
         reason: Option<&str>,
-    ) -> Result<Restored, ActError> {
+    ) -> Result<Option<Restored>, ActError> {
         let (spec, reason) = (spec.clone(), reason.map(str::to_owned));
-        self.act(Kind::Restore, by, move |connection, operator| {
+        let restoring = self.act(Kind::Restore, by, move |connection, operator| {
             Box::pin(async move { operate::restore(connection, operator, &spec, day, reason.as_deref()).await })
-        })
-        .await
+        });
+        match tokio::time::timeout(RESTORE_PATIENCE, restoring).await {
+            Ok(restored) => restored.map(Some),
+            Err(_) => Ok(None),
+        }
     }
 
     /// See [`operate::confirm_clock`].
@@ -297,44 +328,91 @@ impl Inner {
     where
         A: for<'a> FnOnce(&'a mut PgConnection, Operator<'a>) -> BoxFuture<'a, Result<T, OperateError>>,
     {
-        let turn = tokio::time::timeout(TURN_PATIENCE, self.turns.acquire()).await;
+        let turns = if kind == Kind::Look {
+            &self.looks
+        } else {
+            &self.decisions
+        };
+        let turn = tokio::time::timeout(TURN_PATIENCE, turns.acquire()).await;
         // It is never closed.
         let Ok(Ok(_turn)) = turn else {
             return Err(ActError::Crowded);
         };
-        let mut connection = self.connect(kind).await?;
+        // Nothing has begun that could be cut in two.
+        let connecting = self.shutdown.run_until_cancelled(self.connect(kind));
+        let (mut connection, pid) = match connecting.await {
+            Some(connected) => connected?,
+            None => return Err(ActError::unreachable("the service is shutting down")),
+        };
         let operator = Operator {
             deployment: &self.config.deployment,
             actor,
             clock: &self.clock,
             retries: self.config.retries,
         };
-        let acting = act(&mut connection, operator);
-        let done = if kind == Kind::Restore {
-            Ok(acting.await)
-        } else {
-            tokio::time::timeout(DEADLINE, acting).await
+        let done = tokio::select! {
+            done = act(&mut connection, operator) => Ok(done),
+            why = self.gives_up(kind, pid) => Err(why),
         };
         if kind != Kind::Look {
             // Also after a failure: the answer to a commit may be what was lost.
             self.reader.forget();
         }
+        let (database, by) = (&self.database.name, actor.as_str());
         match done {
             Ok(done) => {
                 let _ = tokio::time::timeout(GOODBYE, connection.close()).await;
                 if let (Kind::Restore, Err(error)) = (kind, &done) {
                     // Whoever asked may not have waited for it.
-                    tracing::info!(database = self.database.name, by = actor.as_str(), %error, "the restore was refused");
+                    tracing::info!(database, by, %error, "the restore was refused");
                 }
                 done.map_err(|error| ActError::of(&self.database, error))
             }
-            Err(_) => Err(ActError::unreachable(
-                "the database did not answer in time; see whether it was done",
-            )),
+            // Its connection goes with it, and what is not committed goes with that.
+            Err(why) => {
+                if kind == Kind::Restore {
+                    tracing::warn!(
+                        database,
+                        by,
+                        why,
+                        "the restore was given up, and it is not known whether it was done"
+                    );
+                }
+                Err(ActError::unreachable(why))
+            }
         }
     }
 
-    async fn connect(&self, kind: Kind) -> Result<PgConnection, ActError> {
+    /// Comes to its end when an act is to be given up; says why. What it has in hand is cancelled on the server first.
+    async fn gives_up(&self, kind: Kind, pid: i32) -> &'static str {
+        let limit = match kind {
+            Kind::Look | Kind::Change => DEADLINE,
+            Kind::Restore => longest_restore(self.config.timeouts, self.config.retries),
+        };
+        let ending = async {
+            self.shutdown.cancelled().await;
+            sleep(ACT_IN_HAND).await;
+        };
+        let why = tokio::select! {
+            () = sleep(limit) => NOT_KNOWN,
+            () = ending => ENDING,
+        };
+        if let Ok(Ok(())) = tokio::time::timeout(CANCEL, self.cancel(pid)).await {
+            sleep(AFTER_CANCEL).await;
+            // A restore may have begun its next try by now, and the server would wait on alone.
+            let _ = tokio::time::timeout(CANCEL, self.cancel(pid)).await;
+        }
+        why
+    }
+
+    async fn cancel(&self, pid: i32) -> Result<(), ActError> {
+        let (mut connection, _) = self.connect(Kind::Look).await?;
+        let cancelled = in_hand::cancel(&mut connection, pid).await;
+        cancelled.map_err(|error| ActError::of(&self.database, error.into()))
+    }
+
+    /// A session of its own, and the process that serves it.
+    async fn connect(&self, kind: Kind) -> Result<(PgConnection, i32), ActError> {
         let failed = |error: DbError| ActError::of(&self.database, error.into());
         let options = self
             .database
@@ -348,10 +426,14 @@ impl Inner {
                 statement: configured.statement.min(PATIENCE.statement),
             },
         };
-        let connecting = postgres::connect(options, "inboxd act", timeouts);
+        let connecting = async {
+            let mut connection = postgres::connect(options, "inboxd act", timeouts).await?;
+            let pid = in_hand::session_pid(&mut connection).await?;
+            Ok((connection, pid))
+        };
         match tokio::time::timeout(CONNECT_PATIENCE, connecting).await {
             Ok(connected) => connected.map_err(failed),
-            Err(_) => Err(ActError::unreachable("the database did not answer in time")),
+            Err(_) => Err(ActError::unreachable(LATE)),
         }
     }
 }

@@ -5,6 +5,7 @@ mod changes;
 pub mod config;
 mod counters;
 mod cron;
+mod door;
 pub mod health;
 mod http;
 mod metrics;

@@ -10,6 +10,7 @@ use tokio::{
     net::TcpListener,
     sync::{Notify, mpsc},
     task::JoinHandle,
+    time::Instant,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -17,6 +18,7 @@ use super::{
     acts::Acts,
     config::{Config, Database},
     counters::Counters,
+    door::{self, Limits},
     http,
     reading::Reader,
     timetable::Timetable,
@@ -39,6 +41,10 @@ const READ_TIMEOUTS: Timeouts = Timeouts {
 /// How long HTTP clients are given to take their answers at the end. One that has connected and says nothing would
 /// otherwise keep the process up for as long as it likes.
 const HTTP_GOODBYE: Duration = Duration::from_secs(2);
+/// How long the sessions that HTTP has read with are given after that.
+const POOLS_GOODBYE: Duration = Duration::from_millis(500);
+/// How long after the shutdown the acts of persons are waited for. They bound themselves to less, once they have begun.
+const ACTS_GOODBYE: Duration = Duration::from_secs(4);
 
 /// Why the service could not start.
 #[derive(Debug, thiserror::Error)]
@@ -133,12 +139,7 @@ pub async fn serve(config: Config, clock: Clock, shutdown: CancellationToken) ->
     let router = http::router(context);
     let stop = shutdown.clone();
     let http = tokio::spawn(async move {
-        let served = axum::serve(listener, router)
-            .with_graceful_shutdown(async move { stop.cancelled().await })
-            .await;
-        if let Err(error) = served {
-            tracing::error!(%error, "HTTP has ended");
-        }
+        door::answer(listener, router, Limits::of_process(HTTP_GOODBYE), stop).await;
         for pool in pools {
             pool.close().await;
         }
@@ -195,7 +196,14 @@ fn begin(common: &Common, database: &Database, workers: &mut Vec<JoinHandle<()>>
     workers.push(tokio::spawn(worker.work(asked)));
     asker.ask(Trigger::Start);
     http::Member {
-        acts: Acts::new(config, database.clone(), clock, reader.clone(), common.acts.clone()),
+        acts: Acts::new(
+            config,
+            database.clone(),
+            clock,
+            reader.clone(),
+            common.acts.clone(),
+            common.shutdown.clone(),
+        ),
         database,
         shared,
         counters,
@@ -253,17 +261,19 @@ impl Serving {
         self.address
     }
 
-    /// Waits until shutdown is asked for, then until everything has ended: the pass finishes its step first.
+    /// Waits until shutdown is asked for, then until everything has ended: the pass finishes its step first. That takes
+    /// less than five seconds, whatever a client, a server or an act does.
     pub async fn ended(mut self) {
         self.shutdown.cancelled().await;
+        let acts_end = Instant::now() + ACTS_GOODBYE;
         if let Err(error) = self.timetable.await {
             tracing::error!(%error, "the timetable did not end cleanly");
         }
-        match tokio::time::timeout(HTTP_GOODBYE, &mut self.http).await {
+        match tokio::time::timeout(HTTP_GOODBYE + POOLS_GOODBYE, &mut self.http).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::error!(%error, "the HTTP task did not end cleanly"),
             Err(_) => {
-                tracing::info!("an HTTP client keeps its connection; it is cut");
+                tracing::info!("a session that HTTP reads with does not end; it is cut");
                 self.http.abort();
             }
         }
@@ -274,6 +284,12 @@ impl Serving {
         }
         // Nobody can ask for another any more.
         self.acts.close();
-        self.acts.wait().await;
+        if tokio::time::timeout_at(acts_end, self.acts.wait()).await.is_err() {
+            let acts = self.acts.len();
+            tracing::warn!(
+                acts,
+                "an act that a person asked for has not ended; see whether it was done"
+            );
+        }
     }
 }

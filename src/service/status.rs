@@ -18,6 +18,7 @@ use crate::{
     postgres::{
         DbError, ErrorKind, catalog,
         catalog::{Observed, Replica, Server},
+        decisions,
         journal::{self, LastRun},
     },
     pure::{
@@ -264,6 +265,10 @@ pub struct PartitionStatus {
     pub dropped_after: Option<DateTime<Utc>>,
     /// Since when it is on hold.
     pub held_since: Option<DateTime<Utc>>,
+    /// Who put it on hold.
+    pub held_by: Option<String>,
+    /// Why it is on hold.
+    pub held_because: Option<String>,
     /// The statistics collector's estimate of its rows.
     pub estimated_rows: Option<i64>,
     /// The statistics collector's estimate of its dead rows, as rolled-back claims leave them.
@@ -295,7 +300,7 @@ pub async fn read_status(
     let replicas = catalog::replicas(connection, &config.deployment).await?;
     let paused = operate::paused(connection, &config.deployment).await?;
     let now = observation.server.now;
-    let inboxes: Vec<_> = database
+    let mut inboxes: Vec<_> = database
         .inboxes
         .iter()
         .zip(planned)
@@ -307,6 +312,7 @@ pub async fn read_status(
             ..inbox_status(spec, planned, observed, now)
         })
         .collect();
+    tell_holds(connection, &config.deployment, &mut inboxes).await?;
     let standby = observation.server.in_recovery;
     let checks = checks(
         last_run.as_ref(),
@@ -333,6 +339,35 @@ pub async fn read_status(
         inboxes,
         last_run,
     })
+}
+
+/// Who holds what is on hold, and why. Only asked for where something is, which is seldom.
+async fn tell_holds(
+    connection: &mut PgConnection,
+    deployment: &str,
+    inboxes: &mut [InboxStatus],
+) -> Result<(), DbError> {
+    let held = |partition: &PartitionStatus| partition.held_since.is_some();
+    if !inboxes.iter().flat_map(|inbox| &inbox.partitions).any(held) {
+        return Ok(());
+    }
+    for (schema, table, day, _, by, reason) in decisions::holds(connection, deployment).await? {
+        let of_table = |inbox: &&mut InboxStatus| {
+            (inbox.table.schema().as_str(), inbox.table.table().as_str()) == (&*schema, &*table)
+        };
+        let Some(inbox) = inboxes.iter_mut().find(of_table) else {
+            continue;
+        };
+        let day = Some(Day::from(day));
+        for partition in inbox
+            .partitions
+            .iter_mut()
+            .filter(|partition| partition.day == day && held(partition))
+        {
+            (partition.held_by, partition.held_because) = (Some(by.clone()), Some(reason.clone()));
+        }
+    }
+    Ok(())
 }
 
 /// How far the database's clock, read between two looks at the host's, is ahead of it.
@@ -500,6 +535,8 @@ fn partition_status(
         expires_at,
         dropped_after,
         held_since,
+        held_by: None,
+        held_because: None,
         estimated_rows: relation.estimated_rows,
         dead_rows: relation.dead_rows,
         xid_age: relation.xid_age,

@@ -159,6 +159,8 @@ async fn a_script_gets_json_with_keys_that_stay() {
             "dropped_after",
             "estimated_rows",
             "expires_at",
+            "held_because",
+            "held_by",
             "held_since",
             "relation",
             "state",

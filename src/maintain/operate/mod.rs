@@ -36,7 +36,7 @@ use crate::{
     pure::{InboxSpec, Ownership, Routing},
 };
 
-/// The longest name of an actor, and the longest reason, in bytes: a line each.
+/// The longest name of an actor, and the longest reason, in characters, as the API's description has it: a line each.
 const LONGEST_TEXT: usize = 500;
 
 /// Who does something, as the audit names them.
@@ -47,7 +47,7 @@ impl Actor {
     /// A name: of an account, or of an access token. Never the token itself.
     ///
     /// # Errors
-    /// `Invalid` when it is empty or longer than 500 bytes.
+    /// `Invalid` when it is empty or longer than 500 characters.
     pub fn new(name: impl Into<String>) -> Result<Self, OperateError> {
         let name = name.into();
         checked("the name of who does it", &name)?;
@@ -77,11 +77,11 @@ pub struct Operator<'a> {
 /// A text that a person gave: not empty, no longer than a line, and nothing that PostgreSQL cannot hold.
 fn checked<'a>(what: &str, text: &'a str) -> Result<&'a str, OperateError> {
     let trimmed = text.trim();
-    if trimmed.is_empty() || trimmed.len() > LONGEST_TEXT || trimmed.contains('\0') {
+    if trimmed.is_empty() || trimmed.chars().count() > LONGEST_TEXT || trimmed.contains('\0') {
         return Err(OperateError::new(
             OperateErrorKind::Invalid,
             format!("{what} is missing or too long"),
-            format!("give it in 1 to {LONGEST_TEXT} bytes"),
+            format!("give it in 1 to {LONGEST_TEXT} characters"),
         ));
     }
     Ok(trimmed)

@@ -42,7 +42,7 @@ pub struct Restored {
 ///
 /// Where the check constraint stands that a concurrent detach leaves, nothing is scanned. No claim waits for it. The run lock
 /// is held meanwhile, so the connection must be a session of its own, as for a run; and this future is never to be dropped
-/// half-way.
+/// half-way, unless its connection goes with it.
 ///
 /// # Errors
 /// `Busy` while a run is going; `NotDetached`, `Dropped`, `NotRestorable` with the reason, `NoSuchDay`; and as every act.

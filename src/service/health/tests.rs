@@ -86,6 +86,8 @@ pub(in crate::service) fn partition(state: PartitionState, expires_at: &str) -> 
         expires_at: Some(at(expires_at)),
         dropped_after: None,
         held_since: None,
+        held_by: None,
+        held_because: None,
         estimated_rows: Some(10),
         dead_rows: Some(1),
         xid_age: Some(5),

@@ -1,4 +1,4 @@
-//! What every request passes, outermost first: its identity and the log, a panic's end, whose name it was sent to, how
+//! What every request passes, outermost first: its identity and the log, the form of a refusal, a panic's end, whose name it was sent to, how
 //! many there are, how long it may take.
 
 use std::{any::Any, net::IpAddr, sync::Arc, time::Duration};
@@ -18,7 +18,7 @@ use super::{
     Context,
     problem::{Problem, ProblemType},
 };
-use crate::service::config::Http;
+use crate::service::{config::Http, page};
 
 /// More than a reading takes at worst, and than the time that a run is waited for.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
@@ -50,6 +50,7 @@ pub(super) fn layered(router: Router, context: &Context) -> Router {
         .layer(middleware::from_fn_with_state(requests, shed))
         .layer(middleware::from_fn_with_state(context.clone(), same_site))
         .layer(CatchPanicLayer::custom(panicked))
+        .layer(middleware::from_fn_with_state(context.clone(), readable))
         .layer(middleware::from_fn(identify))
 }
 
@@ -80,6 +81,27 @@ async fn identify(mut request: Request, next: Next) -> Response {
     }
     .instrument(span)
     .await
+}
+
+/// What was refused before a page was made is told in one to a person who asked for it.
+async fn readable(State(context): State<Context>, request: Request, next: Next) -> Response {
+    let wants_a_page = page::is_of_page(request.uri().path()) && takes_html(request.headers());
+    let response = next.run(request).await;
+    match response.extensions().get::<Problem>().cloned() {
+        Some(problem) if wants_a_page => page::problem(&context, &problem, response),
+        _ => response,
+    }
+}
+
+/// Browsers name it; who takes anything is a program.
+fn takes_html(headers: &HeaderMap) -> bool {
+    headers
+        .get_all(header::ACCEPT)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|range| range.split(';').next())
+        .any(|range| range.trim().eq_ignore_ascii_case("text/html"))
 }
 
 fn is_sane(id: &HeaderValue) -> bool {

@@ -128,8 +128,8 @@ problem_sets! {
     /// Of one run.
     RunProblems: BadRequest, Unauthorized, RunNotFound, DatabaseUnavailable;
     /// Of a new run.
-    RunNowProblems: BadRequest, Unauthorized, Forbidden, OriginNotAllowed, DatabaseNotFound, InboxNotFound, RunGoing, BodyTooLarge, UnsupportedMediaType,
-        InvalidBody, DatabaseUnavailable;
+    RunNowProblems: BadRequest, Unauthorized, Forbidden, OriginNotAllowed, DatabaseNotFound, InboxNotFound, RunGoing, ReadOnly, BodyTooLarge,
+        UnsupportedMediaType, InvalidBody, DatabaseUnavailable;
     /// Of the holds.
     HoldsProblems: BadRequest, Unauthorized, InboxNotFound, DatabaseUnavailable;
     /// Of one hold.

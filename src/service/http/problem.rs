@@ -203,7 +203,11 @@ impl Problem {
         }
     }
 
-    pub(super) fn detail(&self) -> &str {
+    pub(in crate::service) fn title(&self) -> &'static str {
+        self.title
+    }
+
+    pub(in crate::service) fn detail(&self) -> &str {
         &self.detail
     }
 
@@ -223,7 +227,9 @@ impl Problem {
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let kind = self.kind;
-        let mut response = (kind.status(), Json(self)).into_response();
+        let mut response = (kind.status(), Json(&self)).into_response();
+        // For whoever tells it in another form.
+        response.extensions_mut().insert(self);
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
         let retry_after = match kind {

@@ -1,7 +1,5 @@
 //! `POST /v1/restore`: a detached partition becomes part of its inbox again.
 
-use std::time::Duration;
-
 use axum::{
     Extension, Json,
     extract::State,
@@ -11,9 +9,6 @@ use axum::{
 
 use super::{Context, Problem, access::Caller, acts, extract::Body, openapi::RestoreProblems};
 use crate::{maintain::operate::Restored, pure::Day};
-
-/// A restore takes some milliseconds, unless somebody has the inbox locked.
-const WAITED_FOR: Duration = Duration::from_secs(10);
 
 /// What is to be restored.
 #[derive(Debug, serde::Deserialize, utoipa::ToSchema)]
@@ -63,10 +58,10 @@ pub(super) async fn restore(
     let restoring = member
         .acts
         .restore(&caller.name, spec, wanted.day, wanted.reason.as_deref());
-    match tokio::time::timeout(WAITED_FOR, restoring).await {
-        Ok(Ok(restored)) => Ok(Json(restored).into_response()),
-        Ok(Err(error)) => Err(acts::problem(member, error)),
-        Err(_) => {
+    match restoring.await {
+        Ok(Some(restored)) => Ok(Json(restored).into_response()),
+        Err(error) => Err(acts::problem(member, error)),
+        Ok(None) => {
             let place = [(header::LOCATION, format!("/v1/inboxes/{}/partitions", spec.name))];
             let going = Restoring {
                 inbox: spec.name.clone(),

@@ -7,6 +7,7 @@ use uuid::Uuid;
 use super::{
     Context, Member,
     extract::Path,
+    inboxes::Unreadable,
     openapi::RunProblems,
     paging::{acquire, told},
     problem::{Problem, ProblemType},
@@ -27,6 +28,8 @@ pub(super) struct OneRun {
     runs: Vec<RunWithSteps>,
     /// Databases in which it was asked for and did not begin, or not yet.
     elsewhere: Vec<Elsewhere>,
+    /// Databases that cannot be read; it may have run there too.
+    unreadable: Vec<Unreadable>,
 }
 
 /// A run in one database.
@@ -99,18 +102,26 @@ pub(super) async fn run(State(context): State<Context>, Path(id): Path<Uuid>) ->
     let looks = context.members.iter().map(|member| find(&context, member, id));
     let looks = futures_util::future::join_all(looks).await;
     let mut elsewhere = context.requested.elsewhere(id).unwrap_or_default();
-    let (mut runs, mut error) = (Vec::new(), None);
-    for look in looks {
+    let (mut runs, mut unreadable) = (Vec::new(), Vec::new());
+    for (member, look) in context.members.iter().zip(looks) {
         match look {
             Ok(found) => runs.extend(found),
-            Err(failed) => error = Some(failed),
+            Err(error) => unreadable.push(Unreadable {
+                database: member.database.name.clone(),
+                error: error.message,
+            }),
         }
     }
     elsewhere.retain(|not_run| runs.iter().all(|found| found.run.database != not_run.database));
-    match error {
-        _ if !(runs.is_empty() && elsewhere.is_empty()) => Ok(Json(OneRun { id, runs, elsewhere })),
+    match unreadable.first() {
+        _ if !(runs.is_empty() && elsewhere.is_empty()) => Ok(Json(OneRun {
+            id,
+            runs,
+            elsewhere,
+            unreadable,
+        })),
         // It may be in the one that cannot be read.
-        Some(error) => Err(Problem::unavailable(error.message)),
+        Some(first) => Err(Problem::unavailable(first.error.clone())),
         None => Err(Problem::new(
             ProblemType::RunNotFound,
             "it is unknown, or no longer on record",

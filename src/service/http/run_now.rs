@@ -15,6 +15,7 @@ use uuid::Uuid;
 use super::{
     Context, Member,
     access::Caller,
+    acts,
     extract::Body,
     openapi::RunNowProblems,
     problem::{Going, Problem, ProblemType},
@@ -93,6 +94,9 @@ pub(in crate::service) struct DatabaseAnswer {
     /// Who is in the way.
     #[serde(skip)]
     going: Option<(Option<Uuid>, Option<LockHolder>)>,
+    /// Why it did not even begin.
+    #[serde(skip)]
+    refused: Option<Problem>,
 }
 
 /// What a run did to one inbox.
@@ -231,9 +235,10 @@ fn told(answer: NewRunAnswer) -> Result<NewRunAnswer, Problem> {
                 Some(ErrorKind::Unreachable | ErrorKind::Refused | ErrorKind::Missing)
             )
     };
-    if all(&is_away) {
+    if all(&|database| database.refused.is_some() || is_away(database)) {
+        let refused = answer.databases.iter().find_map(|database| database.refused.clone());
         let why = answer.databases.into_iter().find_map(|database| database.error);
-        return Err(Problem::unavailable(why.unwrap_or_default()));
+        return Err(refused.unwrap_or_else(|| Problem::unavailable(why.unwrap_or_default())));
     }
     Ok(answer)
 }
@@ -284,7 +289,7 @@ async fn run_in(member: &Member, id: Uuid, by: &str, inbox: Option<String>) -> D
         .as_ref()
         .and_then(|name| member.database.inboxes.iter().find(|spec| spec.name == *name));
     if let Err(error) = member.acts.run_asked_for(by, id, spec).await {
-        return not_asked_for(answer(NewRunOutcome::Failed), &error);
+        return not_asked_for(member, error);
     }
     let Some(ended) = member.asker.ask_for_run(id, inbox) else {
         return busy(member.shared.going(), None);
@@ -314,8 +319,8 @@ async fn run_in(member: &Member, id: Uuid, by: &str, inbox: Option<String>) -> D
 }
 
 /// Nothing is run of which nobody can tell who asked for it.
-fn not_asked_for(answer: DatabaseAnswer, error: &ActError) -> DatabaseAnswer {
-    let (outcome, error_kind) = match error {
+fn not_asked_for(member: &Member, error: ActError) -> DatabaseAnswer {
+    let (outcome, error_kind) = match &error {
         ActError::Unavailable { kind, .. } => (NewRunOutcome::Failed, Some(*kind)),
         ActError::Refused(error) => match error.kind() {
             OperateErrorKind::Standby => (NewRunOutcome::Standby, None),
@@ -324,11 +329,14 @@ fn not_asked_for(answer: DatabaseAnswer, error: &ActError) -> DatabaseAnswer {
         },
         ActError::Crowded | ActError::Broken => (NewRunOutcome::Failed, None),
     };
+    let told = Some(error.in_words());
+    // A standby is no failure: nothing is to be written there.
+    let refused = (outcome == NewRunOutcome::Failed).then(|| acts::problem(member, error));
     DatabaseAnswer {
-        outcome,
-        error: Some(error.in_words()),
+        error: told,
         error_kind,
-        ..answer
+        refused,
+        ..DatabaseAnswer::new(&member.database.name, outcome)
     }
 }
 
@@ -407,6 +415,7 @@ impl DatabaseAnswer {
             finished_at: None,
             inboxes: Vec::new(),
             going: None,
+            refused: None,
         }
     }
 

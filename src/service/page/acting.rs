@@ -88,6 +88,9 @@ async fn of_an_inbox(page: &Page, visitor: &Visitor, act: Act, wanted: &Wanted) 
             _ => {
                 let reason = Some(wanted.reason.trim()).filter(|reason| !reason.is_empty());
                 acts.restore(by, spec, day, reason).await.map(|restored| {
+                    let Some(restored) = restored else {
+                        return format!("The restore of {day} of {inbox} is going on; look again in a moment.");
+                    };
                     let caught = if restored.catches_duplicates {
                         "its duplicates are caught again"
                     } else {

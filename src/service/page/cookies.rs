@@ -8,6 +8,8 @@ const TOKEN: &str = "inboxd_token";
 const NOTICE: &str = "inboxd_notice";
 /// A notice is told by the very next page.
 const NOTICE_SECONDS: u32 = 60;
+/// In bytes, each of which takes two of the cookie: a browser drops one of more than 4 KiB, and says nothing of it.
+const LONGEST_NOTICE: usize = 1500;
 
 /// One `Set-Cookie`.
 pub(super) type SetCookie = (HeaderName, HeaderValue);
@@ -34,7 +36,13 @@ pub(super) fn forget_token(headers: &HeaderMap) -> Option<SetCookie> {
 
 /// Leaves a sentence for the next page.
 pub(super) fn leave_notice(text: &str, headers: &HeaderMap) -> Option<SetCookie> {
-    set(NOTICE, &encode(text), headers, &format!("; Max-Age={NOTICE_SECONDS}"))
+    let text = if text.len() > LONGEST_NOTICE {
+        let kept = &text[..text.floor_char_boundary(LONGEST_NOTICE)];
+        format!("{kept}… (cut short; the log has the rest)")
+    } else {
+        text.to_owned()
+    };
+    set(NOTICE, &encode(&text), headers, &format!("; Max-Age={NOTICE_SECONDS}"))
 }
 
 /// The notice was told.
@@ -118,6 +126,19 @@ mod tests {
             "inboxd_notice=+1",
         ] {
             assert_eq!(notice(&with("cookie", garbage)), None, "{garbage}");
+        }
+    }
+
+    #[test]
+    fn a_notice_of_many_databases_is_cut_between_two_characters_and_fits_into_a_cookie() {
+        for before in ["", "a", "ab"] {
+            let text = format!("{before}{}", "„ü".repeat(5000));
+            let (_, left) = leave_notice(&text, &with("x-forwarded-proto", "https")).unwrap();
+            assert!(left.len() < 4096, "{}", left.len());
+            let pair = left.to_str().unwrap().split(';').next().unwrap().to_owned();
+            let told = notice(&with("cookie", &pair)).unwrap();
+            let kept = told.split('…').next().unwrap();
+            assert!(text.starts_with(kept) && kept.len() > 1400, "{told}");
         }
     }
 }

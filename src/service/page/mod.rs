@@ -21,12 +21,15 @@ use axum::{
     Router,
     http::{HeaderValue, header},
     middleware,
-    response::Response,
+    response::{IntoResponse, Response},
     routing::{get, post},
 };
 
-use self::past::Past;
-use super::http::{Context, Member};
+use self::{
+    past::Past,
+    visitor::{Frame, Refusal},
+};
+use super::http::{Context, Member, Problem};
 use crate::pure::InboxSpec;
 
 /// Its own script, styles and icon, and forms that lead back here. Nothing inline, nothing from elsewhere.
@@ -56,6 +59,29 @@ impl Page {
     }
 }
 
+/// Whether a path is one that a person goes to: those of [`router`], but for the files that a page is made of.
+pub(super) fn is_of_page(path: &str) -> bool {
+    let begins = ["/inboxes/", "/ask/", "/act/", "/session/"];
+    path == "/" || path == "/session" || begins.iter().any(|begin| path.starts_with(begin))
+}
+
+/// A problem as a page, in place of the answer that a program would get.
+pub(super) fn problem(context: &Context, problem: &Problem, response: Response) -> Response {
+    let template = Refusal {
+        frame: Frame::new(context, problem.title()),
+        said: words::sentence(problem.detail()),
+        back: "/",
+    };
+    let told = visitor::html(response.status(), &template);
+    let (mut parts, _) = response.into_parts();
+    let (as_page, body) = told.into_parts();
+    parts.headers.remove(header::CONTENT_LENGTH);
+    parts.headers.extend(as_page.headers);
+    let mut response = (parts, body).into_response();
+    set_policies(&mut response);
+    response
+}
+
 /// The routes of the page. The API's description says nothing of them: they are for people.
 pub(super) fn router(context: &Context) -> Router<Context> {
     let pasts = context.members.iter().map(|_| Past::default()).collect();
@@ -76,9 +102,13 @@ pub(super) fn router(context: &Context) -> Router<Context> {
 }
 
 async fn with_policies(mut response: Response) -> Response {
+    set_policies(&mut response);
+    response
+}
+
+fn set_policies(response: &mut Response) {
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
     // Under "no-referrer" a browser hides the origin of a form as well, and the form would be refused.
     headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("same-origin"));
-    response
 }

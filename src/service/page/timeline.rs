@@ -217,7 +217,11 @@ fn cell(
     let rows = partition.and_then(|partition| partition.estimated_rows);
     let more = exact.iter().map(|size| size.text.clone());
     let more = more.chain(rows.map(|rows| words::about(rows, "rows").text));
-    let more = more.chain(is_held.then(|| "on hold".to_owned()));
+    let more = more.chain(is_held.then(|| {
+        format!("on hold {}", partition.map(hold).unwrap_or_default())
+            .trim_end()
+            .to_owned()
+    }));
     for part in more.chain((!note.is_empty()).then(|| note.clone())) {
         title.push_str(", ");
         title.push_str(&part);
@@ -255,6 +259,14 @@ fn weekday(day: Weekday) -> &'static str {
         Weekday::Fri => "Fri",
         Weekday::Sat => "Sat",
         Weekday::Sun => "Sun",
+    }
+}
+
+/// Who holds a partition and why: `by ops: an audit`.
+pub(super) fn hold(partition: &PartitionStatus) -> String {
+    match (&partition.held_by, &partition.held_because) {
+        (Some(by), Some(why)) => format!("by {by}: {why}"),
+        _ => String::new(),
     }
 }
 

@@ -8,7 +8,7 @@ use axum::{
 };
 
 use super::{Page, assets, cookies, words};
-use crate::service::config::Access;
+use crate::service::{config::Access, http::Context};
 
 /// Sent by the script when it refreshes a page that is open.
 const REFRESH: &str = "x-inboxd-refresh";
@@ -60,18 +60,18 @@ struct SignIn {
 /// Something that was not done, or is not there.
 #[derive(Template)]
 #[template(path = "refusal.html")]
-struct Refusal<'a> {
-    frame: Frame,
-    said: String,
-    back: &'a str,
+pub(super) struct Refusal<'a> {
+    pub(super) frame: Frame,
+    pub(super) said: String,
+    pub(super) back: &'a str,
 }
 
 impl Frame {
-    pub(super) fn new(page: &Page, title: &str) -> Self {
-        let now = page.context.clock.now();
+    pub(super) fn new(context: &Context, title: &str) -> Self {
+        let now = context.clock.now();
         Self {
             title: title.to_owned(),
-            deployment: page.context.config.deployment.clone(),
+            deployment: context.config.deployment.clone(),
             version: env!("CARGO_PKG_VERSION"),
             digest: assets::digest(),
             visitor: None,
@@ -91,7 +91,7 @@ impl Visitor {
             visitor: self.has_tokens.then(|| self.name.clone()),
             may_act: self.access >= Access::Admin,
             notice: self.notice(),
-            ..Frame::new(page, title)
+            ..Frame::new(&page.context, title)
         }
     }
 
@@ -186,7 +186,7 @@ impl FromRequestParts<Page> for Admin {
 /// The form in which a token is given.
 pub(super) fn sign_in(page: &Page, status: StatusCode, wrong: Option<&'static str>, then: &str) -> Response {
     let template = SignIn {
-        frame: Frame::new(page, "Sign in"),
+        frame: Frame::new(&page.context, "Sign in"),
         wrong,
         then: then.to_owned(),
     };

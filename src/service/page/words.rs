@@ -162,6 +162,17 @@ pub(super) fn counted_in(count: usize, one: &str, many: &str) -> String {
     format!("{count} {noun}")
 }
 
+/// A sentence of what is a part of one elsewhere.
+pub(super) fn sentence(part: &str) -> String {
+    let mut rest = part.chars();
+    let first = rest.next().into_iter().flat_map(char::to_uppercase);
+    let mut sentence: String = first.chain(rest).collect();
+    if !sentence.ends_with(['.', '!', '?']) {
+        sentence.push('.');
+    }
+    sentence
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

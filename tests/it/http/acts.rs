@@ -1,5 +1,8 @@
 //! What a person decides over HTTP: holds, and what all decisions have in common.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use serde_json::json;
 
 use super::sample::{INBOX, JSON, days};
@@ -251,4 +254,59 @@ async fn what_can_be_done_in_one_database_of_two_is_done_there_and_the_other_say
     let audit = api.get_json("/v1/audit").await;
     assert_eq!(audit["unreadable"][0]["database"], "two", "{audit}");
     assert_eq!(audit["decisions"].as_array().unwrap().len(), 4, "{audit}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn those_who_look_keep_nobody_from_deciding() {
+    let (api, database) = Api::ready(&[]).await;
+    let mut onlooker = database.connect().await;
+    // Longer than anybody waits for a turn, and shorter than a look may take.
+    let slow = "alter table inboxd.holds rename to holds_away;
+        create function inboxd.slow() returns setof inboxd.holds_away language plpgsql
+          as 'begin perform pg_catalog.pg_sleep(4); return; end';
+        create view inboxd.holds as select * from inboxd.slow()";
+    sql(&mut onlooker, slow).await;
+    let enough = Arc::new(AtomicBool::new(false));
+    let looking: Vec<_> = (0..15)
+        .map(|_| {
+            let (client, url) = (api.client.clone(), format!("{}/v1/holds", api.base));
+            let enough = Arc::clone(&enough);
+            tokio::spawn(async move {
+                while !enough.load(Ordering::SeqCst) {
+                    client.get(&url).send().await.unwrap();
+                }
+            })
+        })
+        .collect();
+    let begin = std::time::Instant::now();
+    loop {
+        let waiting: i64 = sqlx::query_scalar(
+            "select count(*) from pg_stat_activity
+             where datname = current_database() and application_name = 'inboxd act' and wait_event = 'PgSleep'",
+        )
+        .fetch_one(&mut onlooker)
+        .await
+        .unwrap();
+        if waiting >= 3 {
+            break;
+        }
+        assert!(begin.elapsed() < A_WHILE, "nobody looks");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    api.post_json("/v1/pause", &json!({"reason": "a migration"}), 200).await;
+    enough.store(true, Ordering::SeqCst);
+    for look in looking {
+        look.await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_reason_is_counted_in_characters_as_the_description_says() {
+    let (api, database) = Api::ready(&[]).await;
+    let today = days(&database).await.remove(0);
+    let hold = |reason: String| json!({"inbox": INBOX, "day": today, "reason": reason});
+    let parts = taken_apart(api.post("/v1/holds", &hold("ü".repeat(501))).await).await;
+    must_be_problem("too long", &parts, "invalid-body");
+    let made = api.post_json("/v1/holds", &hold("ü".repeat(500)), 201).await;
+    assert_eq!(made["reason"], "ü".repeat(500));
 }

@@ -4,6 +4,7 @@ mod access;
 mod acts;
 mod away;
 mod bad_input;
+mod connections;
 mod described;
 mod drops;
 mod flood;

@@ -39,13 +39,9 @@ async fn a_database_that_lets_nobody_write_says_so_in_its_own_problem_and_is_rea
     );
     sql(&mut database.connect().await, read_only).await;
     must_all_be_refused(&api, &sample, "read-only").await;
-    let ran: Value = api.post_run(&json!({})).await.json().await.unwrap();
-    let answer = &ran["databases"][0];
-    assert_eq!(
-        (&answer["outcome"], &answer["error_kind"]),
-        (&json!("failed"), &json!("read_only")),
-        "{ran}"
-    );
+    let parts = taken_apart(api.post_run(&json!({})).await).await;
+    must_be_problem("a run", &parts, "read-only");
+    assert_eq!(parts.0, 409);
     for path in [
         "/v1/holds",
         "/v1/audit",

@@ -6,6 +6,7 @@ use super::sample::{INBOX, days, detach};
 use super::*;
 use crate::support::inbox::sql;
 use crate::support::process;
+use crate::support::proxy::Proxy;
 
 /// A restore waits this long for its lock, which is longer than any client waits.
 const PATIENT: (&str, &str) = ("INBOXD_MAINTENANCE__LOCK_TIMEOUT", "30s");
@@ -132,4 +133,104 @@ async fn the_end_of_the_service_waits_for_a_restore_that_is_going() {
     let status = api.service.ended_within(A_WHILE);
     assert_eq!(status.code(), Some(0), "{:#?}", api.service.log());
     assert_eq!(days(&database).await[0], today);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restore_whose_server_falls_silent_is_given_up_and_told_as_not_known() {
+    let database = initialized().await;
+    let proxy = Proxy::in_front_of(&database).await;
+    let limits = [
+        ("INBOXD_MAINTENANCE__LOCK_TIMEOUT", "3s"),
+        ("INBOXD_MAINTENANCE__STATEMENT_TIMEOUT", "3s"),
+        ("INBOXD_MAINTENANCE__ATTEMPTS", "1"),
+    ];
+    let api = Api::on(&proxy.url(), "", &limits).await;
+    let today = days(&database).await.remove(0);
+    let mut other = in_the_way(&database, &today).await;
+    hang_up(&api, &today).await;
+    waits_for_its_lock(&database).await;
+    proxy.hold();
+    let begin = std::time::Instant::now();
+    // The proxy lives in this runtime.
+    while !api
+        .service
+        .logged_at("WARN")
+        .iter()
+        .any(|line| line.contains("the restore was given up"))
+    {
+        assert!(begin.elapsed() < A_WHILE, "{:#?}", api.service.log());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    proxy.cut_all();
+    proxy.release();
+    sql(&mut other, "rollback").await;
+    // Nothing of it is left in the way.
+    let begin = std::time::Instant::now();
+    loop {
+        let answer = api.post("/v1/restore", &wanted(&today)).await;
+        if answer.status() == 200 {
+            break;
+        }
+        let said = answer.text().await.unwrap();
+        assert!(begin.elapsed() < A_WHILE, "{said}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(days(&database).await[0], today);
+}
+
+/// The service ends within five seconds of now.
+async fn must_end_in_time(api: &mut Api) {
+    api.service.terminate();
+    let begin = std::time::Instant::now();
+    while api.service.lives() {
+        assert!(begin.elapsed() < Duration::from_secs(5), "{:#?}", api.service.log());
+        // A proxy may live in this runtime.
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let status = api.service.ended_within(A_WHILE);
+    assert_eq!(status.code(), Some(0), "{:#?}", api.service.log());
+}
+
+/// A restore that waits for its lock for as long as the test may last.
+const FOR_LONG: [(&str, &str); 2] = [
+    ("INBOXD_MAINTENANCE__LOCK_TIMEOUT", "1m"),
+    ("INBOXD_MAINTENANCE__STATEMENT_TIMEOUT", "5m"),
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_service_ends_in_time_although_a_restore_waits_and_its_server_is_silent() {
+    let database = initialized().await;
+    let proxy = Proxy::in_front_of(&database).await;
+    let mut api = Api::on(&proxy.url(), "", &FOR_LONG).await;
+    let today = days(&database).await.remove(0);
+    let _other = in_the_way(&database, &today).await;
+    hang_up(&api, &today).await;
+    waits_for_its_lock(&database).await;
+    proxy.hold();
+    must_end_in_time(&mut api).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restore_that_outlasts_the_service_is_cancelled_and_leaves_nothing() {
+    let (mut api, database) = Api::ready(&FOR_LONG).await;
+    let today = days(&database).await.remove(0);
+    let mut other = in_the_way(&database, &today).await;
+    hang_up(&api, &today).await;
+    waits_for_its_lock(&database).await;
+    must_end_in_time(&mut api).await;
+    let acting: i64 = sqlx::query_scalar(
+        "select count(*) from pg_stat_activity where datname = current_database() and application_name = 'inboxd act'
+           and wait_event_type = 'Lock'",
+    )
+    .fetch_one(&mut database.connect().await)
+    .await
+    .unwrap();
+    assert_eq!(acting, 0, "its statement still waits");
+    sql(&mut other, "rollback").await;
+    assert_ne!(days(&database).await[0], today);
+    let audited: i64 = sqlx::query_scalar("select count(*) from inboxd.audit")
+        .fetch_one(&mut other)
+        .await
+        .unwrap();
+    assert_eq!(audited, 0);
 }

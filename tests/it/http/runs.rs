@@ -167,3 +167,53 @@ async fn the_pages_of_the_history_hold_every_run_once_the_newest_first() {
     }
     assert_eq!(api.get_json("/v1/runs?outcome=failed").await["runs"], json!([]));
 }
+
+#[tokio::test]
+async fn a_run_whose_asking_cannot_be_written_down_is_a_problem_and_not_200() {
+    let (api, database) = Api::ready(&[]).await;
+    let mut other = database.connect().await;
+    for (statement, kind, status) in [
+        (
+            "begin; lock table inboxd.audit in access exclusive mode",
+            "database-unavailable",
+            503,
+        ),
+        (
+            "rollback; alter table inboxd.audit add constraint never check (action <> 'run')",
+            "database-unavailable",
+            503,
+        ),
+    ] {
+        sql(&mut other, statement).await;
+        let parts = taken_apart(api.post_run(&json!({})).await).await;
+        must_be_problem(statement, &parts, kind);
+        assert_eq!(parts.0, status, "{statement}");
+    }
+    let runs = api.get_json("/v1/runs").await;
+    assert_eq!(runs["runs"].as_array().unwrap().len(), 1, "the one at start: {runs}");
+}
+
+#[tokio::test]
+async fn one_run_says_in_which_database_it_could_not_be_looked_for() {
+    let database = initialized().await;
+    let config = format!(
+        "[databases.one]\nurl = '{}'\n[databases.two]\nurl = 'postgres://postgres@127.0.0.1:1/none'\n
+         [[inbox]]\ntable = 'public.inbox'\nname = 'first'\ndatabase = 'one'\n
+         [[inbox]]\ntable = 'public.inbox'\nname = 'second'\ndatabase = 'two'\n",
+        database.url
+    );
+    let api = Api::spawn("", &config, &[]);
+    let runs = api
+        .wait_for("/v1/runs?database=one", |runs| runs["runs"][0]["outcome"] == "done")
+        .await;
+    let id = runs["runs"][0]["id"].as_str().unwrap();
+    let run = api.get_json(&format!("/v1/runs/{id}")).await;
+    assert_eq!(run["runs"][0]["database"], "one", "{run}");
+    let unreadable = run["unreadable"].as_array().unwrap();
+    assert_eq!(
+        (unreadable.len(), &unreadable[0]["database"]),
+        (1, &json!("two")),
+        "{run}"
+    );
+    assert!(unreadable[0]["error"].as_str().is_some_and(|error| !error.is_empty()));
+}

@@ -18,17 +18,17 @@ fn with(request: RequestBuilder, headers: &[(&str, &str)]) -> RequestBuilder {
         .fold(request, |request, (name, value)| request.header(*name, *value))
 }
 
-async fn get(site: &Site, path: &str, headers: &[(&str, &str)]) -> Response {
+pub(super) async fn get(site: &Site, path: &str, headers: &[(&str, &str)]) -> Response {
     let request = client().get(format!("{}{path}", site.base));
     with(request, headers).send().await.unwrap()
 }
 
-async fn post(site: &Site, path: &str, headers: &[(&str, &str)], form: &'static str) -> Response {
-    let request = client().post(format!("{}{path}", site.base)).body(form);
+pub(super) async fn post(site: &Site, path: &str, headers: &[(&str, &str)], form: &str) -> Response {
+    let request = client().post(format!("{}{path}", site.base)).body(form.to_owned());
     with(with(request, &[FORM]), headers).send().await.unwrap()
 }
 
-fn header<'a>(answer: &'a Response, name: &str) -> &'a str {
+pub(super) fn header<'a>(answer: &'a Response, name: &str) -> &'a str {
     answer.headers()[name].to_str().unwrap()
 }
 

@@ -1,11 +1,24 @@
 //! What a person sees.
 
+use super::answers::post;
 use super::*;
 
 #[tokio::test]
 async fn a_healthy_inbox_is_told_in_one_sentence_with_its_days() {
     let site = Site::ready("").await;
     site.play("healthy", &[]).await;
+}
+
+#[tokio::test]
+async fn an_inbox_that_has_lived_for_a_week_shows_its_days_by_size_and_the_one_on_hold() {
+    let site = Site::ready("deployment = 'orders'\n").await;
+    site.with_days(1..=6).await;
+    let day = site.day(-4).await;
+    let form = format!("inbox={INBOX}&day={day}&reason=an+audit");
+    assert_eq!(post(&site, "/act/hold", &[], &form).await.status(), 303);
+    // What was made by hand becomes the inbox's own.
+    assert_eq!(post(&site, "/act/run", &[], "").await.status(), 303);
+    site.play("week", &[]).await;
 }
 
 #[tokio::test]

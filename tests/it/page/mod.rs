@@ -4,6 +4,7 @@
 mod answers;
 mod looking;
 mod operating;
+mod telling;
 
 use std::process::Stdio;
 

@@ -68,6 +68,18 @@ export async function healthy(tools) {
   });
 }
 
+/** The picture of the documentation: docs/page.png. */
+export async function week({ open, usable, shoot }) {
+  const page = await open({ width: 1200 });
+  await page.goto("/");
+  assert.match(await sentence(page), /^All is well: 1 inbox/);
+  assert.equal(await cells(page, "live").count(), 6);
+  assert.equal(await cells(page, "ahead").count(), 7);
+  assert.equal(await page.locator(".day.held").count(), 1);
+  await usable(page);
+  await shoot(page, "week");
+}
+
 export async function warning(tools) {
   await seen(tools, "/", "warning", async (page) => {
     assert.match(await sentence(page), /^Claims go on, but .* should be looked at/);

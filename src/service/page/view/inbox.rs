@@ -47,7 +47,7 @@ pub(in crate::service::page) struct PartitionRow {
     pub(in crate::service::page) class: &'static str,
     pub(in crate::service::page) word: &'static str,
     pub(in crate::service::page) note: String,
-    pub(in crate::service::page) held: Option<When>,
+    pub(in crate::service::page) held: Option<HeldView>,
     pub(in crate::service::page) size: Option<Exact>,
     pub(in crate::service::page) rows: Option<Exact>,
     pub(in crate::service::page) dead_rows: Option<Exact>,
@@ -57,6 +57,14 @@ pub(in crate::service::page) struct PartitionRow {
     pub(in crate::service::page) can_hold: bool,
     /// Whether it can be made part of the inbox again.
     pub(in crate::service::page) can_restore: bool,
+}
+
+/// A hold that stands.
+#[derive(Debug)]
+pub(in crate::service::page) struct HeldView {
+    pub(in crate::service::page) since: When,
+    /// Who and why; empty where that is not known.
+    pub(in crate::service::page) told: String,
 }
 
 /// Puts one inbox of a status into the words of the page; none where the status has no such inbox.
@@ -112,7 +120,10 @@ fn partition_row(partition: &PartitionStatus, now: DateTime<Utc>) -> PartitionRo
         class: kind.class(),
         word: kind.word(),
         note: timeline::note(partition, now),
-        held: partition.held_since.map(|since| words::when(since, now)),
+        held: partition.held_since.map(|since| HeldView {
+            since: words::when(since, now),
+            told: timeline::hold(partition),
+        }),
         size: partition.bytes.map(words::bytes),
         rows: partition.estimated_rows.map(|rows| words::about(rows, "rows")),
         dead_rows: partition

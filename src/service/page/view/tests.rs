@@ -35,6 +35,8 @@ fn partition(offset: i64, state: PartitionState, bytes: i64) -> PartitionStatus 
         expires_at: Some(day.end() + TimeDelta::days(3)),
         dropped_after: (state == PartitionState::Detached).then(|| now() + TimeDelta::hours(5)),
         held_since: None,
+        held_by: None,
+        held_because: None,
         estimated_rows: Some(10),
         dead_rows: Some(0),
         xid_age: Some(1),
@@ -255,9 +257,11 @@ fn bars_are_in_proportion_and_an_empty_inbox_is_not_drawn_full() {
 fn a_hold_is_told_in_words_and_a_long_retention_is_cut_at_its_old_end() {
     let mut held = inbox("a");
     held.partitions[0].held_since = Some(now());
+    held.partitions[0].held_by = Some("ops".to_owned());
+    held.partitions[0].held_because = Some("an audit".to_owned());
     let cell = timeline::timeline(&held, now()).cells.remove(0);
     assert!(
-        cell.is_held && cell.title.contains("on hold") && cell.note.contains("released"),
+        cell.is_held && cell.title.contains("on hold by ops: an audit") && cell.note.contains("released"),
         "{cell:?}"
     );
     held.partitions = (-900..=2)
