@@ -60,3 +60,47 @@ async fn more_clients_than_files_that_never_finish_their_request_stop_no_run_and
     drop(slow);
     service.must_end();
 }
+
+/// How many files the service may open from now on.
+fn set_files(service: &Service, most: u32) {
+    let status = Command::new("prlimit")
+        .args(["--pid", &service.pid().to_string(), &format!("--nofile={most}:")])
+        .status()
+        .unwrap();
+    assert!(status.success());
+}
+
+#[tokio::test]
+async fn a_service_without_a_file_to_spare_says_so_once_and_answers_when_it_has_one() {
+    let (api, _database) = Api::ready(&[]).await;
+    set_files(&api.service, 3);
+    let asking = tokio::spawn({
+        let (client, url) = (api.client.clone(), format!("{}/livez", api.base));
+        // A connection of its own.
+        async move { client.get(url).header("connection", "close").send().await.unwrap() }
+    });
+    let (waiting, begin) = (
+        TcpStream::connect(api.base.replace("http://", "")).await.unwrap(),
+        Instant::now(),
+    );
+    let told = || {
+        let lines = api.service.logged_at("WARN");
+        lines
+            .iter()
+            .filter(|line| line.contains("no HTTP connection can be accepted"))
+            .count()
+    };
+    while told() == 0 {
+        assert!(begin.elapsed() < A_WHILE, "{:#?}", api.service.log());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    // Time for more tries, none of which is told.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    set_files(&api.service, 1024);
+    let live = Client::new().get(format!("{}/livez", api.base)).send().await.unwrap();
+    assert_eq!(live.status(), 200);
+    assert_eq!(asking.await.unwrap().status(), 200);
+    assert_eq!(told(), 1, "{:#?}", api.service.log());
+    api.service.wait_for_log("HTTP connections are accepted again");
+    drop(waiting);
+}

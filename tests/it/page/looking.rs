@@ -25,6 +25,7 @@ async fn an_inbox_that_has_lived_for_a_week_shows_its_days_by_size_and_the_one_o
 async fn what_should_be_looked_at_is_told_with_what_to_do() {
     let site = Site::ready("[[inbox]]\ntable = 'public.inbox'\nmax_drops_per_run = 1\n").await;
     site.with_days([3, 5, 9, 10, 11]).await;
+    site.seen_as("warn").await;
     site.play("warning", &[]).await;
 }
 
@@ -32,6 +33,7 @@ async fn what_should_be_looked_at_is_told_with_what_to_do() {
 async fn an_inbox_without_partitions_is_red_until_a_run_is_asked_for() {
     let site = Site::ready("").await;
     site.without_partitions().await;
+    site.seen_as("fail").await;
     site.play("broken", &[]).await;
 }
 

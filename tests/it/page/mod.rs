@@ -109,6 +109,20 @@ impl Site {
         }
     }
 
+    /// Waits until the service sees the inbox like this: what was read before is shown for a moment.
+    async fn seen_as(&self, status: &str) {
+        let begin = std::time::Instant::now();
+        loop {
+            let answer = reqwest::get(format!("{}/v1/health", self.base)).await.unwrap();
+            let health: serde_json::Value = answer.json().await.unwrap();
+            if health["status"] == status {
+                return;
+            }
+            assert!(begin.elapsed() < LONGEST, "{health}");
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    }
+
     /// Plays a scenario.
     async fn play(&self, scenario: &str, environment: &[(&str, &str)]) {
         self.begin(scenario, environment).end().await;
