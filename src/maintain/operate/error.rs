@@ -22,6 +22,8 @@ pub enum OperateErrorKind {
     NotRestorable,
     /// A run, or another restore, is going.
     Busy,
+    /// Somebody has locked what it needs.
+    Locked,
     /// Nothing waits for a confirmation.
     NothingDue,
     /// Something else than what was asked about is due by now.
@@ -56,6 +58,7 @@ impl OperateErrorKind {
             Self::Dropped => "dropped",
             Self::NotRestorable => "not_restorable",
             Self::Busy => "busy",
+            Self::Locked => "locked",
             Self::NothingDue => "nothing_due",
             Self::Changed => "changed",
             Self::UntrustedClock => "untrusted_clock",
