@@ -202,6 +202,40 @@ async fn s30_a_pooler_in_front_is_noticed_and_refused_with_the_remedy() {
     }
 }
 
+/// Something that listens as PostgreSQL would, and refuses each session in words of its own.
+fn refusing(words: &'static str) -> std::net::SocketAddr {
+    use std::io::{Read, Write};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            let Ok(mut client) = client else { return };
+            let _ = client.read(&mut [0; 4096]);
+            let fields = format!("SFATAL\0C08P01\0M{words}\0\0");
+            let length = u32::try_from(4 + fields.len()).unwrap().to_be_bytes();
+            let _ = client.write_all(&[b"E", &length[..], fields.as_bytes()].concat());
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn s30_what_a_pooler_said_is_in_the_log_and_not_told_outside() {
+    const WORDS: &str = "no pool named secret_payroll";
+    let url = format!("postgres://u:p@{}/d?sslmode=disable", refusing(WORDS));
+    let mut service = Service::start(&url, &[("INBOXD_SCHEDULE__CRON", "0 0 1 1 *")]);
+    let line = service.wait_for_log("the pass failed");
+    assert!(line.to_string().contains(WORDS), "{line}");
+    assert!(line.to_string().contains("directly"), "{line}");
+    for path in ["/readyz", "/v1/status", "/v1/health", "/metrics", "/"] {
+        let text = service.get(path).await.text().await.unwrap();
+        assert!(!text.contains(WORDS), "{path}: {text}");
+    }
+    let readiness = service.get("/readyz").await.text().await.unwrap();
+    assert!(readiness.contains("directly"), "{readiness}");
+    service.must_end();
+}
+
 #[tokio::test]
 async fn s31_a_flood_of_status_requests_takes_no_connection_from_maintenance() {
     let database = server::database().await;
