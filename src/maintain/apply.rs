@@ -127,11 +127,7 @@ async fn in_the_way(connection: &mut PgConnection, spec: &InboxSpec, step: &Step
     let blockers = blockers::blockers(connection, &spec.table, &step.relation, waits_for_snapshots)
         .await
         .unwrap_or_default();
-    let named: Vec<String> = blockers.iter().map(ToString::to_string).collect();
-    if named.is_empty() {
-        return String::new();
-    }
-    format!("; in the way: {}", named.join(", "))
+    blockers::clause(&blockers)
 }
 
 fn millis(since: Instant) -> i64 {

@@ -16,7 +16,7 @@ use crate::{
         plan_all,
     },
     postgres::{
-        DbError, ErrorKind, catalog,
+        DbError, ErrorKind, blockers, catalog,
         catalog::{Observed, Replica, Server},
         journal::{self, LastRun},
     },
@@ -28,6 +28,9 @@ use crate::{
 
 /// How late a run may be before it counts as missing: a slow run, and the retries of a failed one, fit in.
 const RUN_MAY_BE_LATE_BY: TimeDelta = TimeDelta::minutes(15);
+
+/// Of how many steps it is told who was in their way: they are likely the same.
+const MOST_IN_THE_WAY: usize = 3;
 
 /// Stands for what a database said.
 pub(super) const THE_LOG_SAYS_WHY: &str = "the log says why";
@@ -110,6 +113,18 @@ pub struct DatabaseStatus {
     pub inboxes: Vec<InboxStatus>,
     /// The last run; none before the first.
     pub last_run: Option<LastRun>,
+    /// Who was in the way of its steps, as health tells it.
+    #[serde(skip)]
+    pub(super) in_the_way: Vec<InTheWay>,
+}
+
+/// Who was in the way of a step of the last run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct InTheWay {
+    /// The inbox; none where it is not configured here.
+    pub(super) inbox: Option<String>,
+    /// The partition, and the sessions.
+    pub(super) words: String,
 }
 
 impl DatabaseStatus {
@@ -129,6 +144,7 @@ impl DatabaseStatus {
             replicas: Vec::new(),
             inboxes: Vec::new(),
             last_run: None,
+            in_the_way: Vec::new(),
         }
     }
 }
@@ -292,6 +308,7 @@ pub async fn read_status(
     catalog::add_sizes(connection, &mut observation).await?;
     let oldest_transactions = catalog::oldest_transactions(connection).await?;
     let last_run = journal::last_run(connection, &config.deployment).await?;
+    let in_the_way = in_the_way(connection, database, last_run.as_ref()).await?;
     let replicas = catalog::replicas(connection, &config.deployment).await?;
     let paused = operate::paused(connection, &config.deployment).await?;
     let now = observation.server.now;
@@ -313,6 +330,7 @@ pub async fn read_status(
         paused.as_ref(),
         &config.schedule,
         &observation.server,
+        &in_the_way,
     );
     let worst = inboxes
         .iter()
@@ -332,7 +350,37 @@ pub async fn read_status(
         replicas,
         inboxes,
         last_run,
+        in_the_way,
     })
+}
+
+/// Asked only after a run that left something undone.
+async fn in_the_way(
+    connection: &mut PgConnection,
+    database: &Database,
+    last_run: Option<&LastRun>,
+) -> Result<Vec<InTheWay>, DbError> {
+    let Some(run) = last_run.filter(|run| run.outcome.as_deref() == Some("partial")) else {
+        return Ok(Vec::new());
+    };
+    let blocked = blockers::blocked_steps(connection, run.id).await?;
+    let told = blocked.into_iter().map(|step| {
+        let is_its = |spec: &&InboxSpec| {
+            (spec.table.schema().as_str(), spec.table.table().as_str()) == (&*step.table.0, &*step.table.1)
+        };
+        InTheWay {
+            inbox: database.inboxes.iter().find(is_its).map(|spec| spec.name.clone()),
+            words: format!("in the way of {}: {}", step.relation, step.by),
+        }
+    });
+    Ok(told.collect())
+}
+
+/// The first of those who were in the way, as clauses after a sentence.
+pub(super) fn clauses<'a>(all: impl Iterator<Item = &'a InTheWay>) -> String {
+    all.take(MOST_IN_THE_WAY)
+        .map(|one| format!("; {}", one.words))
+        .collect()
 }
 
 /// How far the database's clock, read between two looks at the host's, is ahead of it.
@@ -346,7 +394,13 @@ fn skew_seconds(database: DateTime<Utc>, before: DateTime<Utc>, after: DateTime<
 }
 
 /// What the history of runs says, by the database's clock.
-fn checks(last_run: Option<&LastRun>, paused: Option<&Pause>, schedule: &Schedule, server: &Server) -> Vec<Check> {
+fn checks(
+    last_run: Option<&LastRun>,
+    paused: Option<&Pause>,
+    schedule: &Schedule,
+    server: &Server,
+    in_the_way: &[InTheWay],
+) -> Vec<Check> {
     let Server {
         now,
         in_recovery: standby,
@@ -407,7 +461,8 @@ fn checks(last_run: Option<&LastRun>, paused: Option<&Pause>, schedule: &Schedul
     }
     match run.outcome.as_deref() {
         Some("partial") => {
-            let message = format!("in the last run {} steps failed or were left out", run.steps_not_done);
+            let (count, who) = (run.steps_not_done, clauses(in_the_way.iter()));
+            let message = format!("in the last run {count} steps failed or were left out{who}");
             checks.push(warn(
                 CheckCode::RunPartial,
                 message,

@@ -500,3 +500,42 @@ async fn status_shows_what_expires_by_the_retention_that_rules() {
     status("init").must(0, &["retention is 604800 s, configured is 86400 s"]);
     status("status").must(0, &["retention 1d", "expired   inbox_2026_12_01"]);
 }
+
+#[tokio::test]
+async fn who_was_in_the_way_of_a_step_is_told_by_the_health_checks_too() {
+    let server = ClockServer::start(&[]).await;
+    server.set_to("2026-12-01T12:00:00Z".parse().unwrap());
+    let database = server.database().await;
+    let environment = [
+        ("INBOXD_SCHEDULE__CRON", "0 0 1 1 *"),
+        ("INBOXD_MAINTENANCE__LOCK_TIMEOUT", "50ms"),
+        ("INBOXD_MAINTENANCE__ATTEMPTS", "1"),
+    ];
+    let folder = Folder::new();
+    let text = "[[inbox]]\ntable = 'inbox'\nname = 'orders'\nretention = '1d'\n";
+    let config = crate::support::program::config_file(folder.path(), text);
+    let command = |arguments: &[&str]| {
+        let mut command = inboxd(arguments);
+        command
+            .envs(server.shim_environment())
+            .envs(environment.iter().copied())
+            .env("INBOXD_CONFIG", &config)
+            .env("DATABASE_URL", &database.url);
+        command
+    };
+    crate::support::program::Answer::of(&mut command(&["init"])).must(0, &[]);
+    crate::support::program::Answer::of(&mut command(&["run"])).must(0, &[]);
+    server.step(TimeDelta::days(4));
+    let mut other = database.connect().await;
+    sql(
+        &mut other,
+        "set application_name = 'nightly report'; begin; lock table public.inbox_2026_12_01 in share mode",
+    )
+    .await;
+    let pid = crate::support::claims::pid_of(&mut other).await;
+    crate::support::program::Answer::of(&mut command(&["run"])).must(3, &["in the way"]);
+    // Also once it has gone: the night is over when a person looks.
+    sql(&mut other, "rollback").await;
+    let named = format!("pid {pid} (nightly report, idle in transaction, its transaction ");
+    crate::support::program::Answer::of(&mut command(&["check"])).must(1, &[&named]);
+}
