@@ -19,6 +19,9 @@ use crate::{
     pure::{Action, FoundInbox, InboxSpec, Step},
 };
 
+/// How soon a shutdown is noticed, and how often whoever watches us hears that we do not wait for the database.
+const STOP_IS_ASKED_EVERY: Duration = Duration::from_millis(100);
+
 /// How often a step is tried, and the pause between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retries {
@@ -95,14 +98,14 @@ pub(super) async fn apply(
             // A lost race: somebody made it meanwhile.
             break StepOutcome::Done;
         }
-        if !error.kind().is_retryable() || attempts >= retries.attempts || (request.stop)() {
+        let may_go_on = error.kind().is_retryable() && attempts < retries.attempts;
+        if !may_go_on || is_stopped_within(retries.pause_after(attempts), request.stop).await {
             break StepOutcome::Failed {
                 kind: error.kind(),
                 error: format!("{error}{}", in_the_way(connection, spec, &step, &error).await),
             };
         }
         retried_for.push(error.kind());
-        tokio::time::sleep(retries.pause_after(attempts)).await;
         if action == Action::Detach {
             action = what_is_left_of_a_detach(connection, &step).await?;
         }
@@ -128,6 +131,18 @@ async fn in_the_way(connection: &mut PgConnection, spec: &InboxSpec, step: &Step
         .await
         .unwrap_or_default();
     blockers::clause(&blockers)
+}
+
+/// Comes to its end when a shutdown is asked for.
+pub(super) async fn asked_to(stop: &(dyn Fn() -> bool + Send + Sync)) {
+    while !stop() {
+        tokio::time::sleep(STOP_IS_ASKED_EVERY).await;
+    }
+}
+
+/// Waits; true, and at once, when a shutdown is asked for meanwhile.
+async fn is_stopped_within(pause: Duration, stop: &(dyn Fn() -> bool + Send + Sync)) -> bool {
+    tokio::time::timeout(pause, asked_to(stop)).await.is_ok()
 }
 
 fn millis(since: Instant) -> i64 {

@@ -4,7 +4,7 @@
 //! a panic in it is caught and counted, and shutdown asks it to stop between two steps. A guard bounds it: see there.
 
 use std::{
-    sync::{Arc, atomic::AtomicI32},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -34,7 +34,7 @@ use ask::RunRequest;
 pub(super) use ask::{Asked, Asker, Ended};
 pub use canaries::CanaryStatus;
 pub(super) use canaries::{Canaries, Met};
-use guard::Guard;
+use guard::{Guard, Session};
 use pass::{Passed, Work};
 pub(super) use state::{Heart, Shared};
 
@@ -138,8 +138,8 @@ impl Worker {
         let (clock, shutdown, counters) = (self.clock.clone(), self.shutdown.clone(), self.counters.clone());
         self.shared.update(|state| state.going = Some(id));
         let begun = Instant::now();
-        let pid = Arc::new(AtomicI32::new(0));
-        let session = pid.clone();
+        let session = Arc::new(Session::new());
+        let told = session.clone();
         let name = self.database.name.clone();
         let pass = async move {
             let work = Work {
@@ -149,7 +149,7 @@ impl Worker {
                 clock: &clock,
                 shutdown: &shutdown,
                 counters: &counters,
-                session: &session,
+                session: &told,
             };
             work.pass(id, trigger, inbox.as_deref()).await
         };
@@ -159,7 +159,7 @@ impl Worker {
             database: &self.database,
             timeouts: self.config.timeouts,
             shutdown: &self.shutdown,
-            pid: &pid,
+            session: &session,
         };
         let passed = tokio::select! {
             passed = &mut passing => passed,

@@ -15,7 +15,7 @@ use crate::support::clock::ClockServer;
 use crate::support::inbox::sql;
 use crate::support::process;
 use crate::support::program::{A_WHILE, Answer, Service, ask, inboxd};
-use crate::support::proxy::Proxy;
+use crate::support::proxy::{Cut, Proxy};
 use crate::support::server::{self, TestDatabase};
 
 /// Fires on New Year's Day only: what else runs was not set off by the schedule.
@@ -264,6 +264,24 @@ async fn it_ends_in_time_in_the_middle_of_a_run_whose_server_falls_silent() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert_eq!(service.ended_within(A_WHILE).code(), Some(0));
+}
+
+#[tokio::test]
+async fn a_run_whose_connection_falls_silent_while_the_server_answers_others_is_given_up_and_another_does_its_work() {
+    let database = initialized().await;
+    let proxy = Proxy::in_front_of(&database).await;
+    proxy.cut("alter", Cut::Frozen);
+    let environment = [ONCE_A_YEAR, ("INBOXD_MAINTENANCE__STATEMENT_TIMEOUT", "2s")];
+    let mut service = Service::start(&proxy.url(), &environment);
+    let mut connection = database.connect().await;
+    // What the silent one has left, its lock too, is in nobody's way.
+    let done = "select count(*) from inboxd.runs where outcome = 'done'";
+    wait_for(&mut connection, done, |count| count > 0).await;
+    assert_eq!(proxy.cuts(), 1);
+    assert_eq!(partitions(&mut connection).await.len(), 8);
+    let failed = service.wait_for_log("the pass failed");
+    assert!(failed["fields"]["error"].to_string().contains("given up"), "{failed}");
+    service.must_end();
 }
 
 #[tokio::test]
