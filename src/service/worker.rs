@@ -207,7 +207,7 @@ impl Worker {
         let now = self.clock.now();
         let (was_paused, was_standby) = (self.shared.was_paused(), self.shared.was_standby());
         self.shared.update(|state| {
-            state.last_pass_at = Some(now);
+            state.last_pass_at = Some((now, Instant::now()));
             // Beside the pass of another replica, days may be missing for a moment.
             // On a standby they are made by whoever keeps its primary.
             state.has_begun |= match passed.ended {

@@ -18,8 +18,8 @@ const HEART_MAY_BE_SILENT_FOR: Duration = Duration::from_secs(180);
 /// What the last pass left, for `/readyz`.
 #[derive(Debug, Clone, Default)]
 pub(super) struct WorkerState {
-    /// When the last pass ended, by the host's clock, whatever came of it.
-    pub(super) last_pass_at: Option<DateTime<Utc>>,
+    /// When the last pass ended, whatever came of it: by the host's clock, and by one that does not step.
+    pub(super) last_pass_at: Option<(DateTime<Utc>, Instant)>,
     /// Why the last pass failed as a whole, in our words.
     pub(super) error: Option<String>,
     /// What is wrong with an inbox after the last pass.
@@ -75,7 +75,7 @@ impl Shared {
     /// Why a database's inboxes are not known to be kept; empty when they are.
     pub(in crate::service) fn why_not_ready(&self, schedule: &Schedule, now: DateTime<Utc>) -> Vec<String> {
         let state = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let Some(last) = state.last_pass_at else {
+        let Some((last, since)) = state.last_pass_at else {
             return vec!["no pass has ended since the start".to_owned()];
         };
         let mut why = Vec::new();
@@ -84,15 +84,20 @@ impl Shared {
             why.push("the server is a standby".to_owned());
         }
         why.extend(state.not_ready);
-        if schedule
-            .next(last, 1)
-            .first()
-            .is_some_and(|due| *due + PASS_MAY_BE_LATE_BY < now)
-        {
+        if is_overdue(schedule, last, since.elapsed(), now) {
             why.push(format!("no pass has ended since {}", last.to_rfc3339()));
         }
         why
     }
+}
+
+/// Whether what happened last at an instant, so long ago by a clock that does not step, should have happened again. The host's
+/// clock is asked too: it alone goes on while the machine is suspended.
+pub(super) fn is_overdue(schedule: &Schedule, last: DateTime<Utc>, elapsed: Duration, now: DateTime<Utc>) -> bool {
+    let Some(due) = schedule.next(last, 1).first().map(|due| *due + PASS_MAY_BE_LATE_BY) else {
+        return false;
+    };
+    due < now.max(last + chrono::TimeDelta::from_std(elapsed).unwrap_or_default())
 }
 
 /// The heartbeat of the schedule: the scheduler's task lives as long as it beats. What is configured proves nothing.
@@ -151,11 +156,28 @@ mod tests {
             shared.why_not_ready(&schedule, at("2026-12-01T00:00:00Z")),
             ["no pass has ended since the start"]
         );
-        shared.update(|state| state.last_pass_at = Some(at("2026-12-01T00:00:05Z")));
+        shared.update(|state| state.last_pass_at = Some((at("2026-12-01T00:00:05Z"), Instant::now())));
         assert!(shared.why_not_ready(&schedule, at("2026-12-01T00:15:00Z")).is_empty());
         assert_eq!(
             shared.why_not_ready(&schedule, at("2026-12-01T00:15:01Z")),
             ["no pass has ended since 2026-12-01T00:00:05+00:00"]
+        );
+    }
+
+    #[test]
+    fn s15_a_clock_that_steps_back_hides_no_pass_that_is_overdue() {
+        let schedule: Schedule = "*/10 * * * *".parse().unwrap();
+        let at = |text: &str| text.parse::<DateTime<Utc>>().unwrap();
+        let last = at("2026-12-01T12:00:05Z");
+        for now in ["2026-12-01T12:00:10Z", "2026-12-01T11:00:00Z", "2025-01-01T00:00:00Z"] {
+            let is_overdue = |seconds| is_overdue(&schedule, last, Duration::from_secs(seconds), at(now));
+            // To ten past, and five minutes.
+            assert!(!is_overdue(895), "{now}");
+            assert!(is_overdue(896), "{now}");
+        }
+        assert!(
+            is_overdue(&schedule, last, Duration::ZERO, at("2026-12-01T12:15:01Z")),
+            "suspended"
         );
     }
 }
