@@ -4,7 +4,7 @@
 //! The run lock is a session's, on the connection that does the work: when that connection dies, lock and work end
 //! together. That of a day ends with its transaction.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use chrono::{DateTime, NaiveDate, Utc};
 use sqlx::{PgConnection, Row};
@@ -28,6 +28,14 @@ pub struct LockHolder {
     pub client_address: Option<String>,
     /// Since when it is connected.
     pub connected_at: Option<DateTime<Utc>>,
+}
+
+impl fmt::Display for LockHolder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.application_name.as_deref().unwrap_or("unknown");
+        let from = self.client_address.as_deref().unwrap_or("unknown");
+        write!(f, "pid {} ({name:?} from {from})", self.pid)
+    }
 }
 
 /// Takes the run lock if it is free. `Err(Some(holder))` inside tells who has it; the holder may have gone meanwhile.

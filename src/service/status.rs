@@ -19,6 +19,7 @@ use crate::{
         DbError, ErrorKind, blockers, catalog,
         catalog::{Observed, Replica, Server},
         journal::{self, LastRun},
+        lock,
     },
     pure::{
         Attachment, Consumers, Day, Finding, FoundRelation, InboxSpec, Retention, Routing, Severity, Span, Step,
@@ -325,13 +326,14 @@ pub async fn read_status(
         })
         .collect();
     let standby = observation.server.in_recovery;
-    let checks = checks(
+    let mut checks = checks(
         last_run.as_ref(),
         paused.as_ref(),
         &config.schedule,
         &observation.server,
         &in_the_way,
     );
+    name_who_keeps_runs_away(connection, &mut checks).await?;
     let worst = inboxes
         .iter()
         .map(|inbox| inbox.severity)
@@ -352,6 +354,18 @@ pub async fn read_status(
         last_run,
         in_the_way,
     })
+}
+
+/// Where no run begins or ends, it may be that one never will: its process lives, but nobody hears of it.
+async fn name_who_keeps_runs_away(connection: &mut PgConnection, checks: &mut [Check]) -> Result<(), DbError> {
+    let is_about_it = |check: &&mut Check| matches!(check.code, CheckCode::RunOverdue | CheckCode::RunUnfinished);
+    let mut about_it = checks.iter_mut().filter(is_about_it).peekable();
+    if about_it.peek().is_some()
+        && let Some(holder) = lock::holder(connection).await?
+    {
+        about_it.for_each(|check| check.message = format!("{}; {holder} has the run lock", check.message));
+    }
+    Ok(())
 }
 
 /// Asked only after a run that left something undone.

@@ -475,6 +475,21 @@ async fn a_run_that_failed_or_never_ended_is_told_by_check() {
     )
     .await;
     ask(&database.url, &["check"]).must(1, &["has not ended"]);
+    // Who keeps all runs away has a name: here a session that took the run lock and went to sleep.
+    sql(
+        &mut admin,
+        "set application_name = 'a lost run'; select pg_advisory_lock(x'696e626f78640001'::bigint)",
+    )
+    .await;
+    let pid = crate::support::claims::pid_of(&mut admin).await;
+    let named = format!("pid {pid} (\"a lost run\" from local) has the run lock");
+    ask(&database.url, &["check"]).must(1, &["has not ended", &named]);
+    sql(
+        &mut admin,
+        "update inboxd.runs set outcome = 'done', started_at = started_at - interval '1 day'",
+    )
+    .await;
+    ask(&database.url, &["check"]).must(1, &["no run has begun since", &named]);
 }
 
 #[tokio::test]

@@ -104,14 +104,9 @@ impl OperateError {
     }
 
     pub(super) fn busy(holder: Option<LockHolder>) -> Self {
-        let who = holder.as_ref().map_or_else(
-            || "another session".to_owned(),
-            |holder| {
-                let name = holder.application_name.as_deref().unwrap_or("unknown");
-                let from = holder.client_address.as_deref().unwrap_or("unknown");
-                format!("pid {} ({name:?} from {from})", holder.pid)
-            },
-        );
+        let who = holder
+            .as_ref()
+            .map_or_else(|| "another session".to_owned(), ToString::to_string);
         let mut error = Self::new(
             OperateErrorKind::Busy,
             format!("another run is going: {who}"),
