@@ -141,11 +141,14 @@ impl Poster {
             self.shutdown.cancelled().await;
             tokio::time::sleep(GOODBYE).await;
         };
-        tokio::select! {
-            () = self.post_each() => {}
-            () = goodbye => {}
-        }
-        let left = self.queue.update(|state| state.waiting.len());
+        let in_hand = tokio::select! {
+            () = self.post_each() => 0,
+            () = goodbye => {
+                self.queue.update(|state| state.counts.failed += 1);
+                1
+            }
+        };
+        let left = in_hand + self.queue.update(|state| state.waiting.len());
         if left > 0 {
             tracing::warn!(left, "changes of health were not posted before the end");
         }

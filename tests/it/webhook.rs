@@ -187,6 +187,8 @@ async fn a_receiver_that_never_answers_keeps_neither_passes_nor_the_end_waiting(
     let answer = service.get("/v1/health").await;
     assert_eq!(answer.status(), 200);
     service.must_end();
+    let given_up = service.wait_for_log("changes of health were not posted before the end");
+    assert_eq!(given_up["fields"]["left"], 1, "the one in hand counts: {given_up}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
