@@ -208,13 +208,7 @@ impl Worker {
         let (was_paused, was_standby) = (self.shared.was_paused(), self.shared.was_standby());
         self.shared.update(|state| {
             state.last_pass_at = Some((now, Instant::now()));
-            // Beside the pass of another replica, days may be missing for a moment.
-            // On a standby they are made by whoever keeps its primary.
-            state.has_begun |= match passed.ended {
-                Ended::Busy { .. } => passed.not_ready.is_empty(),
-                Ended::Standby => false,
-                _ => true,
-            };
+            state.begins(&passed.ended, passed.not_ready.is_empty(), Instant::now());
             match &passed.ended {
                 // What was known before it failed still stands.
                 Ended::Failed { why, .. } => state.error = Some(why.clone()),

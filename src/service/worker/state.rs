@@ -8,10 +8,12 @@ use std::{
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
-use super::super::cron::Schedule;
+use super::{super::cron::Schedule, Ended};
 
 /// How late a pass may be before the service counts as not ready.
 pub(super) const PASS_MAY_BE_LATE_BY: chrono::TimeDelta = chrono::TimeDelta::minutes(5);
+/// Beside the first pass of another replica days may be missing. One that has not made them in so long does not make them.
+const ANOTHER_MAY_TAKE: Duration = Duration::from_secs(60);
 /// How long the schedule's heart, which beats every half minute, may be silent.
 const HEART_MAY_BE_SILENT_FOR: Duration = Duration::from_secs(180);
 
@@ -30,10 +32,31 @@ pub(super) struct WorkerState {
     pub(super) paused: bool,
     /// Whether what must be there has been made, or why not is known: from then on what is missing is worth telling.
     pub(super) has_begun: bool,
+    /// Since when each pass has met another's, if the last one has.
+    pub(super) busy_since: Option<Instant>,
     /// What the last pass failed with, whole, as the log has it.
     pub(super) logged: Option<String>,
     /// The run in hand.
     pub(super) going: Option<Uuid>,
+}
+
+impl WorkerState {
+    /// A pass has ended like this, and this is what was missing after it. From when on that is told: see `has_begun`.
+    pub(super) fn begins(&mut self, ended: &Ended, nothing_is_missing: bool, now: Instant) {
+        self.busy_since = match ended {
+            Ended::Busy { .. } => self.busy_since.or(Some(now)),
+            _ => None,
+        };
+        self.has_begun |= match ended {
+            Ended::Busy { .. } => {
+                let since = self.busy_since.unwrap_or(now);
+                nothing_is_missing || now.duration_since(since) >= ANOTHER_MAY_TAKE
+            }
+            // On a standby they are made by whoever keeps its primary.
+            Ended::Standby => false,
+            _ => true,
+        };
+    }
 }
 
 /// What a worker and HTTP share.
@@ -179,5 +202,26 @@ mod tests {
             is_overdue(&schedule, last, Duration::ZERO, at("2026-12-01T12:15:01Z")),
             "suspended"
         );
+    }
+
+    #[test]
+    fn what_is_missing_is_told_although_the_run_of_another_never_ends() {
+        let (mut state, start) = (WorkerState::default(), Instant::now());
+        let busy = Ended::Busy {
+            holder: None,
+            run: None,
+        };
+        for (second, has_begun) in [(0, false), (59, false), (60, true)] {
+            state.begins(&busy, false, start + Duration::from_secs(second));
+            assert_eq!(state.has_begun, has_begun, "{second}");
+        }
+        let mut state = WorkerState::default();
+        state.begins(&busy, true, start);
+        assert!(state.has_begun, "all is there");
+        let mut state = WorkerState::default();
+        state.begins(&busy, false, start);
+        state.begins(&Ended::Standby, true, start + Duration::from_secs(50));
+        state.begins(&busy, false, start + Duration::from_secs(70));
+        assert!(!state.has_begun, "it is another's run by now");
     }
 }
