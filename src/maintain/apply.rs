@@ -43,8 +43,17 @@ impl Default for Retries {
 
 impl Retries {
     pub(super) fn pause_after(self, attempt: i32) -> Duration {
-        let doubled = self.pause.saturating_mul(1 << (attempt - 1).clamp(0, 6));
-        doubled.mul_f64(rand::rng().random_range(0.5..1.5))
+        self.doubled(attempt).mul_f64(rand::rng().random_range(0.5..1.5))
+    }
+
+    /// The longest of its pauses.
+    #[cfg(feature = "service")]
+    pub(crate) fn longest_pause(self) -> Duration {
+        self.doubled(self.attempts).mul_f64(1.5)
+    }
+
+    fn doubled(self, attempt: i32) -> Duration {
+        self.pause.saturating_mul(1 << (attempt - 1).clamp(0, 6))
     }
 }
 

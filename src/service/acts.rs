@@ -1,20 +1,21 @@
 //! What a person decides, done in one database for whoever serves that person: the API and the page. Nothing of HTTP is here.
 //!
 //! Its invariant: an act that has begun is not cut because whoever asked has gone. Each is a task of its own on a connection
-//! of its own, and the end of the service waits for those that are going.
+//! of its own, and the end of the service waits for those that are going, for a few seconds.
 
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
 use sqlx::{Connection, PgConnection};
 use tokio::sync::Semaphore;
-use tokio_util::task::TaskTracker;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Instrument;
 use uuid::Uuid;
 
 use super::{
     config::{Config, Database},
     reading::Reader,
+    worker::{Guard, Session},
 };
 use crate::{
     clock::Clock,
@@ -22,7 +23,7 @@ use crate::{
         self, Actor, ConfirmedClock, ConfirmedDrops, DueDrops, Forgotten, FoundMessage, Held, HeldNow, OperateError,
         OperateErrorKind, Operator, PausedNow, Released, Restored, Resumed,
     },
-    postgres::{self, DbError, ErrorKind, Timeouts},
+    postgres::{self, DbError, ErrorKind, Timeouts, in_hand},
     pure::{Day, InboxSpec},
 };
 
@@ -38,8 +39,10 @@ const PATIENCE: Timeouts = Timeouts {
     statement: Duration::from_secs(5),
 };
 /// The longest that an act takes, which is made of a few statements; a server that says nothing any more ends it. With the
-/// two above it is less than a request may take. A restore has no such end.
+/// two above it is less than a request may take. A restore has a guard instead.
 const DEADLINE: Duration = Duration::from_secs(8);
+/// At the end of the service: so long for what is in hand, as a pass has.
+const LAST_SECONDS: Duration = Duration::from_secs(3);
 /// How long a session is given to say goodbye.
 const GOODBYE: Duration = Duration::from_secs(1);
 
@@ -101,7 +104,7 @@ enum Kind {
     Look,
     /// It changes a few rows.
     Change,
-    /// It changes partitions, and is never cut.
+    /// It changes partitions, may wait for long, and is not cut while the server answers.
     Restore,
 }
 
@@ -119,16 +122,18 @@ struct Inner {
     turns: Semaphore,
     /// Those that are going, in all databases.
     going: TaskTracker,
+    shutdown: CancellationToken,
 }
 
 impl Acts {
-    /// Those of a database. `going` tells the end of the service what it is to wait for.
+    /// Those of a database. `going` tells the end of the service what it is to wait for, `shutdown` tells that it has come.
     pub(super) fn new(
         config: Arc<Config>,
         database: Arc<Database>,
         clock: Clock,
         reader: Reader,
         going: TaskTracker,
+        shutdown: CancellationToken,
     ) -> Self {
         let turns = Semaphore::new(MOST_AT_ONCE);
         Self(Arc::new(Inner {
@@ -138,6 +143,7 @@ impl Acts {
             reader,
             turns,
             going,
+            shutdown,
         }))
     }
 
@@ -303,17 +309,19 @@ impl Inner {
             return Err(ActError::Crowded);
         };
         let mut connection = self.connect(kind).await?;
+        let session = Session::new();
+        if kind == Kind::Restore {
+            session.is_served_by(served_by(&mut connection).await?);
+        }
         let operator = Operator {
             deployment: &self.config.deployment,
             actor,
             clock: &self.clock,
             retries: self.config.retries,
         };
-        let acting = act(&mut connection, operator);
-        let done = if kind == Kind::Restore {
-            Ok(acting.await)
-        } else {
-            tokio::time::timeout(DEADLINE, acting).await
+        let done = tokio::select! {
+            done = act(&mut connection, operator) => Ok(done),
+            why = self.gives_up(kind, &session) => Err(why),
         };
         if kind != Kind::Look {
             // Also after a failure: the answer to a commit may be what was lost.
@@ -328,9 +336,38 @@ impl Inner {
                 }
                 done.map_err(|error| ActError::of(&self.database, error))
             }
-            Err(_) => Err(ActError::unreachable(
-                "the database did not answer in time; see whether it was done",
-            )),
+            // The server rolls back what was not committed.
+            Err(why) => {
+                tracing::warn!(
+                    database = self.database.name,
+                    by = actor.as_str(),
+                    why,
+                    "an act was given up"
+                );
+                Err(ActError::unreachable(&format!("{why}; see whether it was done")))
+            }
+        }
+    }
+
+    /// Comes to its end when an act is to be given up; says why.
+    async fn gives_up(&self, kind: Kind, session: &Session) -> &'static str {
+        if kind == Kind::Restore {
+            let guard = Guard {
+                database: &self.database,
+                timeouts: self.config.timeouts,
+                pauses: self.config.retries.longest_pause(),
+                shutdown: &self.shutdown,
+                session,
+            };
+            return guard.gives_up().await;
+        }
+        let at_the_end = async {
+            self.shutdown.cancelled().await;
+            tokio::time::sleep(LAST_SECONDS).await;
+        };
+        tokio::select! {
+            () = tokio::time::sleep(DEADLINE) => "the database did not answer in time",
+            () = at_the_end => "the service is shutting down, and it did not end in time",
         }
     }
 
@@ -353,5 +390,14 @@ impl Inner {
             Ok(connected) => connected.map_err(failed),
             Err(_) => Err(ActError::unreachable("the database did not answer in time")),
         }
+    }
+}
+
+/// Who serves a session that is to be guarded.
+async fn served_by(connection: &mut PgConnection) -> Result<in_hand::Backend, ActError> {
+    let late = ActError::unreachable("the database did not answer in time");
+    match tokio::time::timeout(CONNECT_PATIENCE, in_hand::backend(connection)).await {
+        Ok(Ok(backend)) => Ok(backend),
+        Ok(Err(_)) | Err(_) => Err(late),
     }
 }

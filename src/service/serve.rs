@@ -195,7 +195,14 @@ fn begin(common: &Common, database: &Database, workers: &mut Vec<JoinHandle<()>>
     workers.push(tokio::spawn(worker.work(asked)));
     asker.ask(Trigger::Start);
     http::Member {
-        acts: Acts::new(config, database.clone(), clock, reader.clone(), common.acts.clone()),
+        acts: Acts::new(
+            config,
+            database.clone(),
+            clock,
+            reader.clone(),
+            common.acts.clone(),
+            common.shutdown.clone(),
+        ),
         database,
         shared,
         counters,

@@ -34,7 +34,7 @@ use ask::RunRequest;
 pub(super) use ask::{Asked, Asker, Ended};
 pub use canaries::CanaryStatus;
 pub(super) use canaries::{Canaries, Met};
-use guard::{Guard, Session};
+pub(super) use guard::{Guard, Session};
 use pass::{Passed, Work};
 pub(super) use state::{Heart, Shared};
 
@@ -158,6 +158,8 @@ impl Worker {
         let guard = Guard {
             database: &self.database,
             timeouts: self.config.timeouts,
+            // A pass says that it pauses.
+            pauses: Duration::ZERO,
             shutdown: &self.shutdown,
             session: &session,
         };

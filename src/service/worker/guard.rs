@@ -1,4 +1,4 @@
-//! The guard of a pass: bounds what the server does not, by a clock that does not step.
+//! The guard of a pass, or of a restore: bounds what the server does not, by a clock that does not step.
 //!
 //! The server ends each of our statements in time, but by its wall clock: when that steps back by an hour, a timeout that was
 //! running fires an hour late. A server that has vanished never answers at all, and neither does one whose answers get lost
@@ -29,11 +29,11 @@ const LOOK: Duration = Duration::from_secs(3);
 const STEP_IN_HAND: Duration = Duration::from_secs(2);
 const CANCEL: Duration = Duration::from_millis(500);
 const AFTER_CANCEL: Duration = Duration::from_millis(500);
-const GIVEN_UP_AT_THE_END: &str = "the service is shutting down, and the run did not end in time";
+const GIVEN_UP_AT_THE_END: &str = "the service is shutting down, and it did not end in time";
 
 /// What a pass tells its guard.
 #[derive(Debug)]
-pub(super) struct Session(Mutex<Told>);
+pub(in crate::service) struct Session(Mutex<Told>);
 
 #[derive(Debug, Clone, Copy)]
 struct Told {
@@ -44,14 +44,14 @@ struct Told {
 }
 
 impl Session {
-    pub(super) fn new() -> Self {
+    pub(in crate::service) fn new() -> Self {
         Self(Mutex::new(Told {
             backend: None,
             awake_at: Instant::now(),
         }))
     }
 
-    pub(super) fn is_served_by(&self, backend: Backend) {
+    pub(in crate::service) fn is_served_by(&self, backend: Backend) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).backend = Some(backend);
     }
 
@@ -65,20 +65,22 @@ impl Session {
     }
 }
 
-/// Watches one pass.
-pub(super) struct Guard<'a> {
-    pub(super) database: &'a Database,
-    pub(super) timeouts: Timeouts,
-    pub(super) shutdown: &'a CancellationToken,
-    pub(super) session: &'a Session,
+/// Watches one pass, or one restore.
+pub(in crate::service) struct Guard<'a> {
+    pub(in crate::service) database: &'a Database,
+    pub(in crate::service) timeouts: Timeouts,
+    /// How long it may wait for something else than the server without saying so.
+    pub(in crate::service) pauses: Duration,
+    pub(in crate::service) shutdown: &'a CancellationToken,
+    pub(in crate::service) session: &'a Session,
 }
 
 impl Guard<'_> {
     /// Comes to its end when the pass is to be given up; says why.
-    pub(super) async fn gives_up(&self) -> &'static str {
+    pub(in crate::service) async fn gives_up(&self) -> &'static str {
         let limit = self.timeouts.statement + SLACK;
         let pause = (self.timeouts.statement / 4).clamp(Duration::from_secs(1), Duration::from_secs(10));
-        let mut watch = Watch::new(limit, Instant::now());
+        let mut watch = Watch::new(limit, limit + self.pauses, Instant::now());
         loop {
             tokio::select! {
                 () = self.shutdown.cancelled() => return self.end().await,
@@ -101,16 +103,16 @@ impl Guard<'_> {
                         database = self.database.name,
                         pid = backend.pid,
                         limit_s = limit.as_secs(),
-                        "a statement of the run has outlived its limit, which the server should have kept; it is cancelled"
+                        "a statement of ours has outlived its limit, which the server should have kept; it is cancelled"
                     );
                     // Where it cannot be cancelled, the next looks fail as well.
                     let _ = self.cancel(backend).await;
                 }
-                Verdict::Vanished => return "the server does not answer any more; the run is given up",
+                Verdict::Vanished => return "the server does not answer any more; it is given up",
                 Verdict::Unheard => {
                     // Its lock would keep every run away for as long as the server takes the connection for alive.
                     let _ = self.end_session(backend).await;
-                    return "the run's connection has gone silent, though the server answers others; the run is given up";
+                    return "the connection has gone silent, though the server answers others; it is given up";
                 }
             }
         }
@@ -181,6 +183,7 @@ enum Verdict {
 #[derive(Debug)]
 struct Watch {
     limit: Duration,
+    idle_limit: Duration,
     seen: Option<Seen>,
     /// Since when that is so.
     since: Instant,
@@ -188,9 +191,10 @@ struct Watch {
 }
 
 impl Watch {
-    fn new(limit: Duration, at: Instant) -> Self {
+    fn new(limit: Duration, idle_limit: Duration, at: Instant) -> Self {
         Self {
             limit,
+            idle_limit,
             seen: None,
             since: at,
             answered_at: at,
@@ -227,7 +231,7 @@ impl Watch {
             }
             // It may be about to come to its end.
             Seen::Gone if is_over(self.since, SLACK) => Verdict::Unheard,
-            Seen::Idle { .. } if is_over(self.since, self.limit) => Verdict::Unheard,
+            Seen::Idle { .. } if is_over(self.since, self.idle_limit) => Verdict::Unheard,
             Seen::Gone | Seen::Idle { .. } => Verdict::Fine,
         }
     }
@@ -257,7 +261,8 @@ mod tests {
     /// some second.
     fn watch(limit_s: u64) -> impl FnMut(Option<Option<Seen>>, u64, u64) -> Verdict {
         let start = Instant::now();
-        let mut watch = Watch::new(Duration::from_secs(limit_s), start);
+        let limit = Duration::from_secs(limit_s);
+        let mut watch = Watch::new(limit, limit, start);
         let at = move |seconds| start + Duration::from_secs(seconds);
         move |seen, awake_at, now| watch.note(seen, at(awake_at), at(now))
     }
