@@ -1,6 +1,7 @@
 //! The service: config, schedule, status and HTTP. Composes what is below it; decides nothing about partitions.
 
 mod acts;
+mod caught;
 mod changes;
 pub mod config;
 mod counters;

@@ -19,6 +19,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    caught::caught,
     changes::HealthChange,
     config::{Secret, Webhook},
     health::HealthStatus,
@@ -158,7 +159,11 @@ impl Poster {
         while !self.shutdown.is_cancelled() {
             tokio::select! {
                 () = self.shutdown.cancelled() => return,
-                change = self.queue.pop() => self.post(&change).await,
+                change = self.queue.pop() => {
+                    if caught("the webhook", self.post(&change)).await.is_none() {
+                        self.queue.update(|state| state.counts.failed += 1);
+                    }
+                }
             }
         }
     }

@@ -14,6 +14,7 @@ use tracing::Instrument;
 use uuid::Uuid;
 
 use super::{
+    caught::caught,
     config::{Config, Database},
     counters::Counters,
     reading::Reader,
@@ -103,12 +104,13 @@ impl Worker {
                     None => return,
                 },
                 Some(request) = asked.runs.recv() => {
-                    self.run_on_request(request).await;
+                    caught("the worker", self.run_on_request(request)).await;
                     continue;
                 }
                 () = retry => Trigger::Retry,
             };
-            failures = if self.pass(trigger).await { 0 } else { failures + 1 };
+            let whole = caught("the worker", self.pass(trigger)).await.unwrap_or(false);
+            failures = if whole { 0 } else { failures + 1 };
         }
     }
 

@@ -11,7 +11,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    super::{config::Database, cron::Schedule},
+    super::{caught::caught, config::Database, cron::Schedule},
     state::is_overdue,
 };
 use crate::{
@@ -117,9 +117,11 @@ impl Canaries {
         let mut logged = None;
         while let Some(()) = self.until_shutdown(asked.recv()).await.flatten() {
             // In the middle of a claim too: the server rolls it back when the connection ends.
-            let Some(failure) = self.until_shutdown(self.round()).await else {
+            let round = caught("a round of canaries", self.round());
+            let Some(flown) = self.until_shutdown(round).await else {
                 return;
             };
+            let failure = flown.flatten();
             if let Some(error) = failure.as_ref().filter(|_| failure != logged) {
                 tracing::info!(database = self.database.name, error, "the canaries could not fly");
             }
