@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::{
-    status::{CheckCode, DatabaseStatus, InTheWay, InboxStatus, PartitionState, Status, clauses},
+    in_the_way::{InTheWay, clauses},
+    status::{CheckCode, DatabaseStatus, InboxStatus, PartitionState, Status},
     worker::CanaryStatus,
 };
 use crate::{

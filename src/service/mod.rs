@@ -8,6 +8,7 @@ mod counters;
 mod cron;
 pub mod health;
 mod http;
+mod in_the_way;
 mod metrics;
 #[cfg(feature = "otlp")]
 pub mod otlp;

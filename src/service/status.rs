@@ -6,6 +6,7 @@ use sqlx::PgConnection;
 use super::{
     config::{Config, Database},
     cron::Schedule,
+    in_the_way::{InTheWay, clauses, in_the_way, name_who_keeps_runs_away},
     worker::CanaryStatus,
 };
 use crate::{
@@ -16,10 +17,9 @@ use crate::{
         plan_all,
     },
     postgres::{
-        DbError, ErrorKind, blockers, catalog,
+        DbError, ErrorKind, catalog,
         catalog::{Observed, Replica, Server},
         journal::{self, LastRun},
-        lock,
     },
     pure::{
         Attachment, Consumers, Day, Finding, FoundRelation, InboxSpec, Retention, Routing, Severity, Span, Step,
@@ -29,9 +29,6 @@ use crate::{
 
 /// How late a run may be before it counts as missing: a slow run, and the retries of a failed one, fit in.
 const RUN_MAY_BE_LATE_BY: TimeDelta = TimeDelta::minutes(15);
-
-/// Of how many steps it is told who was in their way: they are likely the same.
-const MOST_IN_THE_WAY: usize = 3;
 
 /// Stands for what a database said.
 pub(super) const THE_LOG_SAYS_WHY: &str = "the log says why";
@@ -117,15 +114,6 @@ pub struct DatabaseStatus {
     /// Who was in the way of its steps, as health tells it.
     #[serde(skip)]
     pub(super) in_the_way: Vec<InTheWay>,
-}
-
-/// Who was in the way of a step of the last run.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct InTheWay {
-    /// The inbox; none where it is not configured here.
-    pub(super) inbox: Option<String>,
-    /// The partition, and the sessions.
-    pub(super) words: String,
 }
 
 impl DatabaseStatus {
@@ -354,47 +342,6 @@ pub async fn read_status(
         last_run,
         in_the_way,
     })
-}
-
-/// Where no run begins or ends, it may be that one never will: its process lives, but nobody hears of it.
-async fn name_who_keeps_runs_away(connection: &mut PgConnection, checks: &mut [Check]) -> Result<(), DbError> {
-    let is_about_it = |check: &&mut Check| matches!(check.code, CheckCode::RunOverdue | CheckCode::RunUnfinished);
-    let mut about_it = checks.iter_mut().filter(is_about_it).peekable();
-    if about_it.peek().is_some()
-        && let Some(holder) = lock::holder(connection).await?
-    {
-        about_it.for_each(|check| check.message = format!("{}; {holder} has the run lock", check.message));
-    }
-    Ok(())
-}
-
-/// Asked only after a run that left something undone.
-async fn in_the_way(
-    connection: &mut PgConnection,
-    database: &Database,
-    last_run: Option<&LastRun>,
-) -> Result<Vec<InTheWay>, DbError> {
-    let Some(run) = last_run.filter(|run| run.outcome.as_deref() == Some("partial")) else {
-        return Ok(Vec::new());
-    };
-    let blocked = blockers::blocked_steps(connection, run.id).await?;
-    let told = blocked.into_iter().map(|step| {
-        let is_its = |spec: &&InboxSpec| {
-            (spec.table.schema().as_str(), spec.table.table().as_str()) == (&*step.table.0, &*step.table.1)
-        };
-        InTheWay {
-            inbox: database.inboxes.iter().find(is_its).map(|spec| spec.name.clone()),
-            words: format!("in the way of {}: {}", step.relation, step.by),
-        }
-    });
-    Ok(told.collect())
-}
-
-/// The first of those who were in the way, as clauses after a sentence.
-pub(super) fn clauses<'a>(all: impl Iterator<Item = &'a InTheWay>) -> String {
-    all.take(MOST_IN_THE_WAY)
-        .map(|one| format!("; {}", one.words))
-        .collect()
 }
 
 /// How far the database's clock, read between two looks at the host's, is ahead of it.
