@@ -26,7 +26,7 @@ begin
   {{in_flight_check}}
   if in_flight then
     raise exception using
-      errcode = 'lock_not_available',
+      errcode = 'IX005',
       message = 'message ' || id || ' is in flight in inbox ' || {{inbox_literal}},
       hint = 'Forget it again once the transaction that claims it has ended.';
   end if;

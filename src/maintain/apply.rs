@@ -19,6 +19,9 @@ use crate::{
     pure::{Action, FoundInbox, InboxSpec, Step},
 };
 
+/// How soon a shutdown is noticed, and how often whoever watches us hears that we do not wait for the database.
+const STOP_IS_ASKED_EVERY: Duration = Duration::from_millis(100);
+
 /// How often a step is tried, and the pause between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retries {
@@ -43,10 +46,10 @@ impl Retries {
         self.doubled(attempt).mul_f64(rand::rng().random_range(0.5..1.5))
     }
 
-    /// What [`Retries::pause_after`] is never longer than.
+    /// The longest of its pauses.
     #[cfg(feature = "service")]
-    pub(crate) fn longest_pause_after(self, attempt: i32) -> Duration {
-        self.doubled(attempt).mul_f64(1.5)
+    pub(crate) fn longest_pause(self) -> Duration {
+        self.doubled(self.attempts).mul_f64(1.5)
     }
 
     fn doubled(self, attempt: i32) -> Duration {
@@ -104,14 +107,14 @@ pub(super) async fn apply(
             // A lost race: somebody made it meanwhile.
             break StepOutcome::Done;
         }
-        if !error.kind().is_retryable() || attempts >= retries.attempts || (request.stop)() {
+        let may_go_on = error.kind().is_retryable() && attempts < retries.attempts;
+        if !may_go_on || is_stopped_within(retries.pause_after(attempts), request.stop).await {
             break StepOutcome::Failed {
                 kind: error.kind(),
                 error: format!("{error}{}", in_the_way(connection, spec, &step, &error).await),
             };
         }
         retried_for.push(error.kind());
-        tokio::time::sleep(retries.pause_after(attempts)).await;
         if action == Action::Detach {
             action = what_is_left_of_a_detach(connection, &step).await?;
         }
@@ -136,11 +139,19 @@ async fn in_the_way(connection: &mut PgConnection, spec: &InboxSpec, step: &Step
     let blockers = blockers::blockers(connection, &spec.table, &step.relation, waits_for_snapshots)
         .await
         .unwrap_or_default();
-    let named: Vec<String> = blockers.iter().map(ToString::to_string).collect();
-    if named.is_empty() {
-        return String::new();
+    blockers::clause(&blockers)
+}
+
+/// Comes to its end when a shutdown is asked for.
+pub(super) async fn asked_to(stop: &(dyn Fn() -> bool + Send + Sync)) {
+    while !stop() {
+        tokio::time::sleep(STOP_IS_ASKED_EVERY).await;
     }
-    format!("; in the way: {}", named.join(", "))
+}
+
+/// Waits; true, and at once, when a shutdown is asked for meanwhile.
+async fn is_stopped_within(pause: Duration, stop: &(dyn Fn() -> bool + Send + Sync)) -> bool {
+    tokio::time::timeout(pause, asked_to(stop)).await.is_ok()
 }
 
 fn millis(since: Instant) -> i64 {

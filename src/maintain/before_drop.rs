@@ -15,12 +15,11 @@ use tokio::{
     process::{Child, ChildStderr, Command},
 };
 
+use super::apply::asked_to;
 use crate::pure::{BeforeDrop, Bounds, InboxSpec, Step};
 
 /// How much of a failed command's words is kept, in characters; a character has at most four bytes.
 const WORDS_KEPT: usize = 500;
-/// How soon a shutdown is noticed.
-const STOP_IS_ASKED_EVERY: Duration = Duration::from_millis(100);
 /// How long the last words of a command that has ended may take. What it left running may hold its standard error open
 /// for ever.
 const LAST_WORDS: Duration = Duration::from_millis(200);
@@ -124,12 +123,6 @@ async fn listen(stderr: &mut ChildStderr, words: &mut Vec<u8>) {
         words.extend(more.iter().take(count));
         let too_many = words.len().saturating_sub(4 * WORDS_KEPT);
         words.drain(..too_many);
-    }
-}
-
-async fn asked_to(stop: &(dyn Fn() -> bool + Send + Sync)) {
-    while !stop() {
-        tokio::time::sleep(STOP_IS_ASKED_EVERY).await;
     }
 }
 

@@ -38,7 +38,8 @@ pub struct PassRequest<'a> {
     pub retries: Retries,
     /// The host's clock.
     pub clock: &'a Clock,
-    /// Asked between steps: once true, the step in hand has been the last.
+    /// Asked between steps, and ten times a second while something else than the database is waited for: once true, the step
+    /// in hand has been the last.
     pub stop: &'a (dyn Fn() -> bool + Send + Sync),
 }
 

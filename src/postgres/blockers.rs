@@ -7,6 +7,51 @@ use sqlx::{PgConnection, Row};
 use super::error::{DbError, Doing};
 use crate::pure::{Ident, TableName};
 
+/// Stands between what a step failed with and who was in its way, in the step's record.
+const IN_THE_WAY: &str = "; in the way: ";
+
+/// Who was in the way of a step, as a clause for its record; nothing when nobody is known.
+pub(crate) fn clause(blockers: &[Blocker]) -> String {
+    if blockers.is_empty() {
+        return String::new();
+    }
+    let named: Vec<String> = blockers.iter().map(ToString::to_string).collect();
+    format!("{IN_THE_WAY}{}", named.join(", "))
+}
+
+/// A step that could not be done in time, and who was in its way then.
+#[cfg(feature = "service")]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct BlockedStep {
+    /// Schema and table of its inbox.
+    pub(crate) table: (String, String),
+    pub(crate) relation: String,
+    pub(crate) by: String,
+}
+
+/// The steps of a run that others were in the way of. What the database said of them is left out.
+///
+/// # Errors
+/// When the database fails.
+#[cfg(feature = "service")]
+pub(crate) async fn blocked_steps(connection: &mut PgConnection, run: uuid::Uuid) -> Result<Vec<BlockedStep>, DbError> {
+    let rows: Vec<(String, String, String, Option<String>)> =
+        sqlx::query_as(include_str!("../../sql/journal/blocked_steps.sql"))
+            .bind(run)
+            .fetch_all(connection)
+            .await
+            .doing(|| "read who was in the way of the last run".to_owned())?;
+    let blocked = rows.into_iter().filter_map(|(schema, table, relation, error)| {
+        let by = error?.rsplit_once(IN_THE_WAY)?.1.to_owned();
+        Some(BlockedStep {
+            table: (schema, table),
+            relation,
+            by,
+        })
+    });
+    Ok(blocked.collect())
+}
+
 /// A session that is in the way of a step.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Blocker {

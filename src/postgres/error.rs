@@ -136,6 +136,8 @@ pub struct DbError {
     kind: ErrorKind,
     doing: String,
     source: Option<sqlx::Error>,
+    /// What to do about it, for outside too.
+    remedy: Option<&'static str>,
 }
 
 impl DbError {
@@ -145,6 +147,16 @@ impl DbError {
             kind: ErrorKind::of(&source),
             doing: doing.into(),
             source: Some(source),
+            remedy: None,
+        }
+    }
+
+    /// The same, where we know better than the SQLSTATE what it means and what is to be done.
+    pub(crate) fn meaning(self, kind: ErrorKind, remedy: &'static str) -> Self {
+        Self {
+            kind,
+            remedy: Some(remedy),
+            ..self
         }
     }
 
@@ -154,6 +166,7 @@ impl DbError {
             kind,
             doing: what.into(),
             source: None,
+            remedy: None,
         }
     }
 
@@ -175,7 +188,8 @@ impl DbError {
         if self.source.is_none() {
             self.doing.clone()
         } else {
-            format!("{}; the log says why", self.kind.describe())
+            let what = self.remedy.unwrap_or(self.kind.describe());
+            format!("{what}; the log says why")
         }
     }
 }
@@ -191,7 +205,8 @@ impl fmt::Display for DbError {
             }
             Some(other) => write!(f, ": {other}"),
             None => Ok(()),
-        }
+        }?;
+        self.remedy.map_or(Ok(()), |remedy| write!(f, "; {remedy}"))
     }
 }
 

@@ -83,14 +83,13 @@ pub async fn connect(
     let connecting = tokio::time::timeout(Duration::from_secs(10), open(&options));
     let (connection, settings_hold) = match connecting.await {
         Ok(Ok(opened)) => opened,
-        Ok(Err(sqlx::Error::Database(error))) if error.code().as_deref() == Some(PROTOCOL_VIOLATION) => {
-            let message = error.message();
-            return Err(DbError::noticed(
-                ErrorKind::Refused,
-                format!("cannot connect to {place}: {message}; {DIRECTLY}"),
-            ));
+        Ok(Err(error)) => {
+            let error = DbError::new(format!("cannot connect to {place}"), error);
+            return Err(match error.sqlstate().as_deref() {
+                Some(PROTOCOL_VIOLATION) => error.meaning(ErrorKind::Refused, DIRECTLY),
+                _ => error,
+            });
         }
-        Ok(Err(error)) => return Err(DbError::new(format!("cannot connect to {place}"), error)),
         Err(_) => {
             return Err(DbError::noticed(
                 ErrorKind::Unreachable,

@@ -1,6 +1,6 @@
 //! What is configured about one inbox.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use chrono::TimeDelta;
 
@@ -28,7 +28,7 @@ pub struct InboxSpec {
 }
 
 /// A command that must succeed before a partition is dropped, for those who export a day before it goes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct BeforeDrop {
     /// The program and its arguments. No shell reads them.
     pub command: Vec<String>,
@@ -39,6 +39,17 @@ pub struct BeforeDrop {
 impl BeforeDrop {
     /// Ten minutes: an export of a day of ten million rows takes about one.
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(600);
+}
+
+impl fmt::Debug for BeforeDrop {
+    /// Its arguments may be secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BeforeDrop")
+            .field("program", &self.command.first())
+            .field("arguments", &self.command.len().saturating_sub(1))
+            .field("timeout", &self.timeout)
+            .finish()
+    }
 }
 
 /// The constants of the claim functions that are not policy.

@@ -93,7 +93,7 @@ enum Kind {
     Look,
     /// It changes a few rows.
     Change,
-    /// It changes partitions, and is given the time that a step of a run has.
+    /// It changes partitions, may wait for long, and is not cut while the server answers.
     Restore,
 }
 
@@ -116,7 +116,7 @@ struct Inner {
 }
 
 impl Acts {
-    /// Those of a database. `going` tells the end of the service what it is to wait for.
+    /// Those of a database. `going` tells the end of the service what it is to wait for, `shutdown` tells that it has come.
     pub(super) fn new(
         config: Arc<Config>,
         database: Arc<Database>,

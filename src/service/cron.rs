@@ -12,7 +12,7 @@ use croner::{
 const DAYS_LOOKED_AT: i64 = 12 * 366;
 
 /// A schedule that fires, read the way the scheduler itself reads it.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Schedule {
     cron: Cron,
     text: String,
@@ -115,6 +115,13 @@ impl FromStr for Schedule {
         cron.find_next_occurrence(&somewhen, false)
             .map_err(|_| CronError::NeverFires { text: text.to_owned() })?;
         Ok(Self { cron, text: six })
+    }
+}
+
+impl fmt::Debug for Schedule {
+    /// The parser's own form has a bit for each year there is.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Schedule").field(&self.text).finish()
     }
 }
 

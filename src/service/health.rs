@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::{
+    in_the_way::{InTheWay, clauses},
     status::{CheckCode, DatabaseStatus, InboxStatus, PartitionState, Status},
     worker::CanaryStatus,
 };
@@ -321,6 +322,8 @@ fn of_inbox(database: &DatabaseStatus, inbox: &InboxStatus) -> Vec<(&'static str
         .sum();
     let oldest = inbox.partitions.iter().filter_map(|partition| partition.xid_age).max();
     let overdue = overdue(inbox, database.now);
+    let of_this = |told: &&InTheWay| told.inbox.as_ref() == Some(&inbox.inbox);
+    let in_the_way = clauses(database.in_the_way.iter().filter(of_this));
     for name in [
         "gaps",
         "key",
@@ -338,9 +341,12 @@ fn of_inbox(database: &DatabaseStatus, inbox: &InboxStatus) -> Vec<(&'static str
     change("canary", &|check| canary(check, inbox));
     change("days_ahead", &|check| days_ahead(check, inbox, database.now));
     change("pending_detach", &|check| {
-        pending(check.measured(count(PartitionState::PendingDetach), "partitions"))
+        pending(
+            check.measured(count(PartitionState::PendingDetach), "partitions"),
+            &in_the_way,
+        )
     });
-    change("overdue_expiry", &|check| late(check, overdue));
+    change("overdue_expiry", &|check| late(check, overdue, &in_the_way));
     change("xid_age", &|check| {
         check.measured(oldest.map(f64::from), "transactions")
     });
@@ -428,25 +434,25 @@ fn overdue(inbox: &InboxStatus, now: Option<DateTime<Utc>>) -> usize {
         .count()
 }
 
-fn late(check: HealthCheck, overdue: usize) -> HealthCheck {
+fn late(check: HealthCheck, overdue: usize, in_the_way: &str) -> HealthCheck {
     let check = check.measured(Some(overdue as f64), "partitions");
     if overdue == 0 {
         return check;
     }
     check.judged(
         HealthStatus::Warn,
-        format!("{overdue} partitions expired more than a day ago and are still there"),
+        format!("{overdue} partitions expired more than a day ago and are still there{in_the_way}"),
         "see the steps of the last run, and blocked_drops",
     )
 }
 
 /// Claims are not touched by it, and the next run ends it: no alarm.
-fn pending(check: HealthCheck) -> HealthCheck {
+fn pending(check: HealthCheck, in_the_way: &str) -> HealthCheck {
     if check.observed_value == Some(0.0) {
         return check;
     }
     let output = "a detach was interrupted; the next run ends it, once every older snapshot of the database is gone";
-    check.judged(HealthStatus::Pass, output.to_owned(), "")
+    check.judged(HealthStatus::Pass, format!("{output}{in_the_way}"), "")
 }
 
 fn dead_rows(check: HealthCheck, dead: i64, live: i64) -> HealthCheck {

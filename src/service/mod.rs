@@ -1,6 +1,7 @@
 //! The service: config, schedule, status and HTTP. Composes what is below it; decides nothing about partitions.
 
 mod acts;
+mod caught;
 mod changes;
 pub mod config;
 mod counters;
@@ -8,6 +9,7 @@ mod cron;
 mod door;
 pub mod health;
 mod http;
+mod in_the_way;
 mod metrics;
 #[cfg(feature = "otlp")]
 pub mod otlp;

@@ -6,6 +6,7 @@ use sqlx::PgConnection;
 use super::{
     config::{Config, Database},
     cron::Schedule,
+    in_the_way::{InTheWay, clauses, in_the_way, name_who_keeps_runs_away},
     worker::CanaryStatus,
 };
 use crate::{
@@ -111,6 +112,9 @@ pub struct DatabaseStatus {
     pub inboxes: Vec<InboxStatus>,
     /// The last run; none before the first.
     pub last_run: Option<LastRun>,
+    /// Who was in the way of its steps, as health tells it.
+    #[serde(skip)]
+    pub(super) in_the_way: Vec<InTheWay>,
 }
 
 impl DatabaseStatus {
@@ -130,6 +134,7 @@ impl DatabaseStatus {
             replicas: Vec::new(),
             inboxes: Vec::new(),
             last_run: None,
+            in_the_way: Vec::new(),
         }
     }
 }
@@ -297,6 +302,7 @@ pub async fn read_status(
     catalog::add_sizes(connection, &mut observation).await?;
     let oldest_transactions = catalog::oldest_transactions(connection).await?;
     let last_run = journal::last_run(connection, &config.deployment).await?;
+    let in_the_way = in_the_way(connection, database, last_run.as_ref()).await?;
     let replicas = catalog::replicas(connection, &config.deployment).await?;
     let paused = operate::paused(connection, &config.deployment).await?;
     let now = observation.server.now;
@@ -314,12 +320,14 @@ pub async fn read_status(
         .collect();
     tell_holds(connection, &config.deployment, &mut inboxes).await?;
     let standby = observation.server.in_recovery;
-    let checks = checks(
+    let mut checks = checks(
         last_run.as_ref(),
         paused.as_ref(),
         &config.schedule,
         &observation.server,
+        &in_the_way,
     );
+    name_who_keeps_runs_away(connection, &mut checks).await?;
     let worst = inboxes
         .iter()
         .map(|inbox| inbox.severity)
@@ -338,6 +346,7 @@ pub async fn read_status(
         replicas,
         inboxes,
         last_run,
+        in_the_way,
     })
 }
 
@@ -381,7 +390,13 @@ fn skew_seconds(database: DateTime<Utc>, before: DateTime<Utc>, after: DateTime<
 }
 
 /// What the history of runs says, by the database's clock.
-fn checks(last_run: Option<&LastRun>, paused: Option<&Pause>, schedule: &Schedule, server: &Server) -> Vec<Check> {
+fn checks(
+    last_run: Option<&LastRun>,
+    paused: Option<&Pause>,
+    schedule: &Schedule,
+    server: &Server,
+    in_the_way: &[InTheWay],
+) -> Vec<Check> {
     let Server {
         now,
         in_recovery: standby,
@@ -442,7 +457,8 @@ fn checks(last_run: Option<&LastRun>, paused: Option<&Pause>, schedule: &Schedul
     }
     match run.outcome.as_deref() {
         Some("partial") => {
-            let message = format!("in the last run {} steps failed or were left out", run.steps_not_done);
+            let (count, who) = (run.steps_not_done, clauses(in_the_way.iter()));
+            let message = format!("in the last run {count} steps failed or were left out{who}");
             checks.push(warn(
                 CheckCode::RunPartial,
                 message,

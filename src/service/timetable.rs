@@ -14,6 +14,7 @@ use tokio_cron_scheduler::{Job, JobScheduler, JobSchedulerError};
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    caught::caught,
     config::Config,
     worker::{Asker, Heart},
 };
@@ -61,20 +62,24 @@ impl Timetable {
                 () = shutdown.cancelled() => break,
                 () = tokio::time::sleep(LOOK_EVERY) => {}
             }
-            let Some(why) = watch.look(self.clock.now(), Instant::now(), self.heart.silent_for()) else {
-                continue;
-            };
-            tracing::warn!("{why}; the schedule begins anew");
-            end(&mut scheduler).await;
-            match self.begin().await {
-                Ok(begun) => scheduler = begun,
-                // Tried again once the heart has been silent for as long again.
-                Err(error) => tracing::error!(%error, "the schedule could not begin anew; restart the service"),
-            }
-            // Whatever the old one would have asked for by now.
-            self.askers.iter().for_each(|asker| asker.ask(Trigger::Schedule));
+            caught("the timetable", self.look(&mut watch, &mut scheduler)).await;
         }
         end(&mut scheduler).await;
+    }
+
+    async fn look(&self, watch: &mut Watch, scheduler: &mut JobScheduler) {
+        let Some(why) = watch.look(self.clock.now(), Instant::now(), self.heart.silent_for()) else {
+            return;
+        };
+        tracing::warn!("{why}; the schedule begins anew");
+        end(scheduler).await;
+        match self.begin().await {
+            Ok(begun) => *scheduler = begun,
+            // Tried again once the heart has been silent for as long again.
+            Err(error) => tracing::error!(%error, "the schedule could not begin anew; restart the service"),
+        }
+        // Whatever the old one would have asked for by now.
+        self.askers.iter().for_each(|asker| asker.ask(Trigger::Schedule));
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::{changes::Told, health::health, http::Context, webhook::Queue};
+use super::{caught::caught, changes::Told, health::health, http::Context, webhook::Queue};
 
 /// A database that goes away between two passes is told within this and the time that a reading takes. Readings are those
 /// that HTTP shares.
@@ -40,7 +40,7 @@ impl Watch {
         loop {
             // Its time over is as good a reason as being told.
             let _ = tokio::time::timeout(PERIOD, self.judge.notified()).await;
-            self.judge_once(&mut told).await;
+            caught("the watch over health", self.judge_once(&mut told)).await;
             tokio::time::sleep(SHORTEST_PAUSE).await;
         }
     }

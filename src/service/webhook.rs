@@ -19,6 +19,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    caught::caught,
     changes::HealthChange,
     config::{Secret, Webhook},
     health::HealthStatus,
@@ -141,11 +142,14 @@ impl Poster {
             self.shutdown.cancelled().await;
             tokio::time::sleep(GOODBYE).await;
         };
-        tokio::select! {
-            () = self.post_each() => {}
-            () = goodbye => {}
-        }
-        let left = self.queue.update(|state| state.waiting.len());
+        let in_hand = tokio::select! {
+            () = self.post_each() => 0,
+            () = goodbye => {
+                self.queue.update(|state| state.counts.failed += 1);
+                1
+            }
+        };
+        let left = in_hand + self.queue.update(|state| state.waiting.len());
         if left > 0 {
             tracing::warn!(left, "changes of health were not posted before the end");
         }
@@ -155,7 +159,11 @@ impl Poster {
         while !self.shutdown.is_cancelled() {
             tokio::select! {
                 () = self.shutdown.cancelled() => return,
-                change = self.queue.pop() => self.post(&change).await,
+                change = self.queue.pop() => {
+                    if caught("the webhook", self.post(&change)).await.is_none() {
+                        self.queue.update(|state| state.counts.failed += 1);
+                    }
+                }
             }
         }
     }

@@ -4,7 +4,7 @@
 //! a panic in it is caught and counted, and shutdown asks it to stop between two steps. A guard bounds it: see there.
 
 use std::{
-    sync::{Arc, atomic::AtomicI32},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -14,6 +14,7 @@ use tracing::Instrument;
 use uuid::Uuid;
 
 use super::{
+    caught::caught,
     config::{Config, Database},
     counters::Counters,
     reading::Reader,
@@ -34,7 +35,7 @@ use ask::RunRequest;
 pub(super) use ask::{Asked, Asker, Ended};
 pub use canaries::CanaryStatus;
 pub(super) use canaries::{Canaries, Met};
-use guard::Guard;
+pub(super) use guard::{Guard, Session};
 use pass::{Passed, Work};
 pub(super) use state::{Heart, Shared};
 
@@ -103,12 +104,13 @@ impl Worker {
                     None => return,
                 },
                 Some(request) = asked.runs.recv() => {
-                    self.run_on_request(request).await;
+                    caught("the worker", self.run_on_request(request)).await;
                     continue;
                 }
                 () = retry => Trigger::Retry,
             };
-            failures = if self.pass(trigger).await { 0 } else { failures + 1 };
+            let whole = caught("the worker", self.pass(trigger)).await.unwrap_or(false);
+            failures = if whole { 0 } else { failures + 1 };
         }
     }
 
@@ -138,8 +140,8 @@ impl Worker {
         let (clock, shutdown, counters) = (self.clock.clone(), self.shutdown.clone(), self.counters.clone());
         self.shared.update(|state| state.going = Some(id));
         let begun = Instant::now();
-        let pid = Arc::new(AtomicI32::new(0));
-        let session = pid.clone();
+        let session = Arc::new(Session::new());
+        let told = session.clone();
         let name = self.database.name.clone();
         let pass = async move {
             let work = Work {
@@ -149,7 +151,7 @@ impl Worker {
                 clock: &clock,
                 shutdown: &shutdown,
                 counters: &counters,
-                session: &session,
+                session: &told,
             };
             work.pass(id, trigger, inbox.as_deref()).await
         };
@@ -158,8 +160,10 @@ impl Worker {
         let guard = Guard {
             database: &self.database,
             timeouts: self.config.timeouts,
+            // A pass says that it pauses.
+            pauses: Duration::ZERO,
             shutdown: &self.shutdown,
-            pid: &pid,
+            session: &session,
         };
         let passed = tokio::select! {
             passed = &mut passing => passed,
@@ -207,14 +211,8 @@ impl Worker {
         let now = self.clock.now();
         let (was_paused, was_standby) = (self.shared.was_paused(), self.shared.was_standby());
         self.shared.update(|state| {
-            state.last_pass_at = Some(now);
-            // Beside the pass of another replica, days may be missing for a moment.
-            // On a standby they are made by whoever keeps its primary.
-            state.has_begun |= match passed.ended {
-                Ended::Busy { .. } => passed.not_ready.is_empty(),
-                Ended::Standby => false,
-                _ => true,
-            };
+            state.last_pass_at = Some((now, Instant::now()));
+            state.begins(&passed.ended, passed.not_ready.is_empty(), Instant::now());
             match &passed.ended {
                 // What was known before it failed still stands.
                 Ended::Failed { why, .. } => state.error = Some(why.clone()),

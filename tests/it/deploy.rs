@@ -8,6 +8,7 @@ use inboxd::{Consumers, InboxSpec, TableName};
 use sqlx::{AssertSqlSafe, ConnectOptions, PgConnection};
 
 use crate::support::{
+    clock::ClockServer,
     folder::Folder,
     inbox::{Deployment, claim, codes, random_id, spec, sql, sqlstate, try_claim, v7_at, v7_spec},
     program::{Answer, ask, config_file, inboxd},
@@ -27,6 +28,9 @@ async fn refused(connection: &mut PgConnection, statement: &str) {
         .unwrap_or_else(|| panic!("{statement} is allowed"));
     assert_eq!(sqlstate(&error), "42501", "{statement}: {error}");
 }
+
+/// Far from every midnight.
+const NOON: &str = "2026-12-01T12:00:00Z";
 
 /// As `psql -f` would, with another table than the file's.
 async fn make_by_hand(connection: &mut PgConnection, table: &TableName) {
@@ -138,7 +142,9 @@ fn shapes() -> Vec<InboxSpec> {
 
 #[tokio::test]
 async fn what_the_emergency_statement_makes_is_taken_by_inboxd_as_its_own() {
-    let database = server::database().await;
+    let server = ClockServer::start(&[]).await;
+    server.set_to(NOON.parse().unwrap());
+    let database = server.database().await;
     let mut superuser = database.connect().await;
     let role = format!("role_{}", random_id().simple());
     // Default privileges give tables to others, and the inbox has privileges of its own: each partition has the inbox's.
@@ -152,7 +158,7 @@ async fn what_the_emergency_statement_makes_is_taken_by_inboxd_as_its_own() {
     .await;
     let mut specs = shapes();
     specs[0].owner = Some(inboxd::Ident::new(role.as_str()).unwrap());
-    let deployment = Deployment::new(database, inboxd::clock::Clock::system(), specs);
+    let deployment = Deployment::new(database, server.clock(), specs);
     deployment.init().await.unwrap();
     for spec in &deployment.specs {
         let table = spec.table.quoted();
@@ -220,18 +226,23 @@ async fn what_the_emergency_statement_makes_is_taken_by_inboxd_as_its_own() {
 
 #[tokio::test]
 async fn the_emergency_statement_leaves_a_day_that_is_in_the_way_and_what_is_no_inbox() {
-    let deployment = Deployment::initialized(vec![spec("public.inbox")]).await;
+    let server = ClockServer::start(&[]).await;
+    server.set_to(NOON.parse().unwrap());
+    let deployment = Deployment::new(server.database().await, server.clock(), vec![spec("public.inbox")]);
+    deployment.init().await.unwrap();
     let mut superuser = deployment.database.connect().await;
-    let tomorrow: String =
-        sqlx::query_scalar("select to_char((clock_timestamp() at time zone 'UTC')::date + 1, '\"inbox_\"YYYY_MM_DD')")
-            .fetch_one(&mut superuser)
-            .await
-            .unwrap();
+    let tomorrow = "inbox_2026_12_02";
     sql(&mut superuser, format!("create table {tomorrow} (mine text)")).await;
     make_by_hand(&mut superuser, &deployment.specs[0].table).await;
-    let made = deployment.partitions("inbox").await;
-    assert_eq!(made.len(), 7, "{made:?}");
-    assert!(!made.contains(&tomorrow));
+    let others = [1, 3, 4, 5, 6, 7, 8].map(|day| format!("inbox_2026_12_0{day}"));
+    assert_eq!(deployment.partitions("inbox").await, others);
+    let columns: Vec<String> = sqlx::query_scalar(
+        "select attname::text from pg_attribute where attrelid = 'inbox_2026_12_02'::regclass and attnum > 0",
+    )
+    .fetch_all(&mut superuser)
+    .await
+    .unwrap();
+    assert_eq!(columns, ["mine"], "whose it was, it is");
     let loose: i64 = sqlx::query_scalar(
         "select count(*) from pg_class where relname like 'inbox_2%' and relkind = 'r' and not relispartition",
     )
@@ -239,7 +250,7 @@ async fn the_emergency_statement_leaves_a_day_that_is_in_the_way_and_what_is_no_
     .await
     .unwrap();
     assert_eq!(loose, 1, "nothing half-made remains");
-    for table in [tomorrow.as_str(), "pg_catalog.pg_class"] {
+    for table in [tomorrow, "pg_catalog.pg_class"] {
         let text = EMERGENCY.replace("'public.inbox'", &format!("'{table}'"));
         let error = sqlx::raw_sql(AssertSqlSafe(text))
             .execute(&mut superuser)

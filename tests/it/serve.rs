@@ -11,11 +11,12 @@ use inboxd::service::{self, config::Config};
 use sqlx::PgConnection;
 use tokio_util::sync::CancellationToken;
 
+use crate::support::claims::eventually;
 use crate::support::clock::ClockServer;
 use crate::support::inbox::sql;
 use crate::support::process;
 use crate::support::program::{A_WHILE, Answer, Service, ask, inboxd};
-use crate::support::proxy::Proxy;
+use crate::support::proxy::{Cut, Proxy};
 use crate::support::server::{self, TestDatabase};
 
 /// Fires on New Year's Day only: what else runs was not set off by the schedule.
@@ -264,6 +265,91 @@ async fn it_ends_in_time_in_the_middle_of_a_run_whose_server_falls_silent() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert_eq!(service.ended_within(A_WHILE).code(), Some(0));
+}
+
+#[tokio::test]
+async fn a_run_whose_connection_falls_silent_while_the_server_answers_others_is_given_up_and_another_does_its_work() {
+    let database = initialized().await;
+    let proxy = Proxy::in_front_of(&database).await;
+    proxy.cut("alter", Cut::Frozen);
+    let environment = [ONCE_A_YEAR, ("INBOXD_MAINTENANCE__STATEMENT_TIMEOUT", "2s")];
+    let mut service = Service::start(&proxy.url(), &environment);
+    let mut connection = database.connect().await;
+    // What the silent one has left, its lock too, is in nobody's way.
+    let done = "select count(*) from inboxd.runs where outcome = 'done'";
+    wait_for(&mut connection, done, |count| count > 0).await;
+    assert_eq!(proxy.cuts(), 1);
+    assert_eq!(partitions(&mut connection).await.len(), 8);
+    let failed = service.wait_for_log("the pass failed");
+    assert!(failed["fields"]["error"].to_string().contains("given up"), "{failed}");
+    service.must_end();
+}
+
+/// A database whose last day ahead is detached, with its schedule paused so that only a person attaches it again.
+async fn with_a_detached_day() -> (TestDatabase, String) {
+    let database = initialized().await;
+    ask(&database.url, &["run"]).must(0, &[]);
+    ask(&database.url, &["pause", "--reason", "a test"]).must(0, &[]);
+    let mut connection = database.connect().await;
+    let last = partitions(&mut connection).await.pop().unwrap();
+    sql(
+        &mut connection,
+        format!("alter table public.inbox detach partition {last} concurrently"),
+    )
+    .await;
+    let day = last.rsplitn(4, '_').collect::<Vec<_>>();
+    (database, format!("{}-{}-{}", day[2], day[1], day[0]))
+}
+
+fn restore(url: String, day: &str) -> tokio::task::JoinHandle<reqwest::Response> {
+    let body = serde_json::json!({ "inbox": "main.public.inbox", "day": day });
+    tokio::spawn(async move { reqwest::Client::new().post(url).json(&body).send().await.unwrap() })
+}
+
+#[tokio::test]
+async fn a_restore_whose_connection_falls_silent_is_given_up_and_keeps_no_run_away() {
+    let (database, day) = with_a_detached_day().await;
+    let proxy = Proxy::in_front_of(&database).await;
+    let environment = [ONCE_A_YEAR, ("INBOXD_MAINTENANCE__STATEMENT_TIMEOUT", "2s")];
+    let mut service = Service::start(&proxy.url(), &environment);
+    let url = service.url("/v1/restore");
+    proxy.cut("alter", Cut::Frozen);
+    let _asking = restore(url, &day);
+    let mut connection = database.connect().await;
+    eventually("the restore has met silence", async || proxy.cuts() == 1).await;
+    let acting =
+        "select count(*) from pg_stat_activity where datname = current_database() and application_name = 'inboxd act'";
+    wait_for(&mut connection, acting, |count| count == 0).await;
+    service.wait_for_log("an act was given up");
+    ask(&database.url, &["run"]).must(0, &[]);
+    service.must_end();
+}
+
+#[tokio::test]
+async fn it_ends_in_time_in_the_middle_of_a_restore() {
+    let (database, day) = with_a_detached_day().await;
+    let mut other = database.connect().await;
+    sql(
+        &mut other,
+        "begin; lock table public.inbox in share update exclusive mode",
+    )
+    .await;
+    let environment = [
+        ONCE_A_YEAR,
+        ("INBOXD_MAINTENANCE__LOCK_TIMEOUT", "1m"),
+        ("INBOXD_MAINTENANCE__STATEMENT_TIMEOUT", "5m"),
+    ];
+    let mut service = Service::start(&database.url, &environment);
+    let _asking = restore(service.url("/v1/restore"), &day);
+    let waiters = "select count(*) from pg_stat_activity
+        where datname = current_database() and application_name = 'inboxd act' and wait_event_type = 'Lock'";
+    wait_for(&mut database.connect().await, waiters, |count| count > 0).await;
+    service.must_end();
+    let held: i64 = sqlx::query_scalar("select count(*) from inboxd.holds")
+        .fetch_one(&mut other)
+        .await
+        .unwrap();
+    assert_eq!(held, 0, "nothing half done remains");
 }
 
 #[tokio::test]

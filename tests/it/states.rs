@@ -202,6 +202,40 @@ async fn s30_a_pooler_in_front_is_noticed_and_refused_with_the_remedy() {
     }
 }
 
+/// Something that listens as PostgreSQL would, and refuses each session in words of its own.
+fn refusing(words: &'static str) -> std::net::SocketAddr {
+    use std::io::{Read, Write};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            let Ok(mut client) = client else { return };
+            let _ = client.read(&mut [0; 4096]);
+            let fields = format!("SFATAL\0C08P01\0M{words}\0\0");
+            let length = u32::try_from(4 + fields.len()).unwrap().to_be_bytes();
+            let _ = client.write_all(&[b"E", &length[..], fields.as_bytes()].concat());
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn s30_what_a_pooler_said_is_in_the_log_and_not_told_outside() {
+    const WORDS: &str = "no pool named secret_payroll";
+    let url = format!("postgres://u:p@{}/d?sslmode=disable", refusing(WORDS));
+    let mut service = Service::start(&url, &[("INBOXD_SCHEDULE__CRON", "0 0 1 1 *")]);
+    let line = service.wait_for_log("the pass failed");
+    assert!(line.to_string().contains(WORDS), "{line}");
+    assert!(line.to_string().contains("directly"), "{line}");
+    for path in ["/readyz", "/v1/status", "/v1/health", "/metrics", "/"] {
+        let text = service.get(path).await.text().await.unwrap();
+        assert!(!text.contains(WORDS), "{path}: {text}");
+    }
+    let readiness = service.get("/readyz").await.text().await.unwrap();
+    assert!(readiness.contains("directly"), "{readiness}");
+    service.must_end();
+}
+
 #[tokio::test]
 async fn s31_a_flood_of_status_requests_takes_no_connection_from_maintenance() {
     let database = server::database().await;
@@ -441,6 +475,21 @@ async fn a_run_that_failed_or_never_ended_is_told_by_check() {
     )
     .await;
     ask(&database.url, &["check"]).must(1, &["has not ended"]);
+    // Who keeps all runs away has a name: here a session that took the run lock and went to sleep.
+    sql(
+        &mut admin,
+        "set application_name = 'a lost run'; select pg_advisory_lock(x'696e626f78640001'::bigint)",
+    )
+    .await;
+    let pid = crate::support::claims::pid_of(&mut admin).await;
+    let named = format!("pid {pid} (\"a lost run\" from local) has the run lock");
+    ask(&database.url, &["check"]).must(1, &["has not ended", &named]);
+    sql(
+        &mut admin,
+        "update inboxd.runs set outcome = 'done', started_at = started_at - interval '1 day'",
+    )
+    .await;
+    ask(&database.url, &["check"]).must(1, &["no run has begun since", &named]);
 }
 
 #[tokio::test]
@@ -465,4 +514,43 @@ async fn status_shows_what_expires_by_the_retention_that_rules() {
     assert!(!shown.out.contains("expired"), "{shown:?}");
     status("init").must(0, &["retention is 604800 s, configured is 86400 s"]);
     status("status").must(0, &["retention 1d", "expired   inbox_2026_12_01"]);
+}
+
+#[tokio::test]
+async fn who_was_in_the_way_of_a_step_is_told_by_the_health_checks_too() {
+    let server = ClockServer::start(&[]).await;
+    server.set_to("2026-12-01T12:00:00Z".parse().unwrap());
+    let database = server.database().await;
+    let environment = [
+        ("INBOXD_SCHEDULE__CRON", "0 0 1 1 *"),
+        ("INBOXD_MAINTENANCE__LOCK_TIMEOUT", "50ms"),
+        ("INBOXD_MAINTENANCE__ATTEMPTS", "1"),
+    ];
+    let folder = Folder::new();
+    let text = "[[inbox]]\ntable = 'inbox'\nname = 'orders'\nretention = '1d'\n";
+    let config = crate::support::program::config_file(folder.path(), text);
+    let command = |arguments: &[&str]| {
+        let mut command = inboxd(arguments);
+        command
+            .envs(server.shim_environment())
+            .envs(environment.iter().copied())
+            .env("INBOXD_CONFIG", &config)
+            .env("DATABASE_URL", &database.url);
+        command
+    };
+    crate::support::program::Answer::of(&mut command(&["init"])).must(0, &[]);
+    crate::support::program::Answer::of(&mut command(&["run"])).must(0, &[]);
+    server.step(TimeDelta::days(4));
+    let mut other = database.connect().await;
+    sql(
+        &mut other,
+        "set application_name = 'nightly report'; begin; lock table public.inbox_2026_12_01 in share mode",
+    )
+    .await;
+    let pid = crate::support::claims::pid_of(&mut other).await;
+    crate::support::program::Answer::of(&mut command(&["run"])).must(3, &["in the way"]);
+    // Also once it has gone: the night is over when a person looks.
+    sql(&mut other, "rollback").await;
+    let named = format!("pid {pid} (nightly report, idle in transaction, its transaction ");
+    crate::support::program::Answer::of(&mut command(&["check"])).must(1, &[&named]);
 }

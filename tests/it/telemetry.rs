@@ -4,10 +4,11 @@ use crate::support::folder::Folder;
 use crate::support::program::{Service, ask, config_file, inboxd};
 use crate::support::server;
 
-const SECRETS: [&str; 3] = [
+const SECRETS: [&str; 4] = [
     "reader-0123456789abcdef",
     "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=",
     "s3cr3t-path",
+    "--password=s3cr3t-argument",
 ];
 
 #[tokio::test]
@@ -19,8 +20,9 @@ async fn the_first_line_has_version_and_configuration_and_no_secret() {
         folder.path(),
         &format!(
             "[http]\nread_tokens = [{{ name = 'grafana', variable = 'READER' }}]
-            [webhook]\nurl = 'https://hooks.example.com/{}'\nsecret_variable = 'HOOK'\n",
-            SECRETS[2]
+            [webhook]\nurl = 'https://hooks.example.com/{}'\nsecret_variable = 'HOOK'\n
+            [[inbox]]\ntable = 'public.inbox'\nbefore_drop = ['/usr/bin/export-day', '{}']\n",
+            SECRETS[2], SECRETS[3]
         ),
     );
     let mut command = inboxd(&["serve"]);
@@ -40,9 +42,18 @@ async fn the_first_line_has_version_and_configuration_and_no_secret() {
     assert_eq!(first["message"], "inboxd starts", "{first}");
     assert_eq!(first["version"], env!("CARGO_PKG_VERSION"));
     let config = first["config"].as_str().unwrap();
-    for part in ["max_drops_per_run: 4", "hooks.example.com", "grafana", "statement: 30s"] {
+    for part in [
+        "max_drops_per_run: 4",
+        "hooks.example.com",
+        "grafana",
+        "statement: 30s",
+        "*/10 * * * *",
+        "export-day",
+        "arguments: 1",
+    ] {
         assert!(config.contains(part), "{part}: {config}");
     }
+    assert!(config.len() < 3_000, "{} bytes: {config}", config.len());
     service.must_end();
     let log = format!("{:?}", service.log());
     for secret in SECRETS.into_iter().chain(["s3cr3t-password"]) {

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -9,8 +10,12 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::IntoResponse;
+use inboxd::clock::Clock;
+use inboxd::service::{self, config::Config};
 use serde_json::Value;
+use tokio_util::sync::CancellationToken;
 
+use crate::support::claims::eventually;
 use crate::support::folder::Folder;
 use crate::support::program::{A_WHILE, Answer, Service, ask, config_file, inboxd};
 use crate::support::server;
@@ -187,6 +192,62 @@ async fn a_receiver_that_never_answers_keeps_neither_passes_nor_the_end_waiting(
     let answer = service.get("/v1/health").await;
     assert_eq!(answer.status(), 200);
     service.must_end();
+    let given_up = service.wait_for_log("changes of health were not posted before the end");
+    assert_eq!(given_up["fields"]["left"], 1, "the one in hand counts: {given_up}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_panics_in_all_that_it_does_the_service_goes_on_and_tells_what_changes() {
+    let receiver = Receiver::start(&[204]).await;
+    let database = server::database().await;
+    ask(&database.url, &["init"]).must(0, &[]);
+    let folder = Folder::new();
+    let file = config_file(
+        folder.path(),
+        &format!("[webhook]\nurl = '{}'\nsecret_variable = 'HOOK_SECRET'\n", receiver.url),
+    );
+    let environment = [
+        ("DATABASE_URL", database.url.as_str()),
+        ("HOOK_SECRET", SECRET),
+        ("INBOXD_HTTP__LISTEN", "127.0.0.1:0"),
+        ("INBOXD_SCHEDULE__CRON", "* * * * * *"),
+    ];
+    let environment = environment.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let config = Config::load(Some(&file), environment.into()).unwrap();
+    // Everybody asks the host's clock: the timetable, passes and who keeps them, canaries, readings, the watch over health.
+    let (is_broken, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
+    let clock = Clock::from_fn({
+        let (is_broken, asked, system) = (is_broken.clone(), asked.clone(), Clock::system());
+        move || {
+            if is_broken.load(Ordering::SeqCst) {
+                asked.fetch_add(1, Ordering::SeqCst);
+                panic!("this clock is broken");
+            }
+            system.now()
+        }
+    });
+    let shutdown = CancellationToken::new();
+    let serving = service::serve(config, clock, shutdown.clone()).await.unwrap();
+    let runs = async || -> i64 {
+        sqlx::query_scalar("select count(*) from inboxd.runs where outcome = 'done'")
+            .fetch_one(&mut database.connect().await)
+            .await
+            .unwrap()
+    };
+    eventually("a run", async || runs().await > 0).await;
+    is_broken.store(true, Ordering::SeqCst);
+    eventually("everybody has asked", async || asked.load(Ordering::SeqCst) > 12).await;
+    is_broken.store(false, Ordering::SeqCst);
+    let before = runs().await;
+    eventually("the next run", async || runs().await > before).await;
+    ask(&database.url, &["pause", "--reason", "a test"]).must(0, &[]);
+    eventually("the pause is told", async || {
+        let told = |post: &Post| post.body.contains("the schedule is paused");
+        receiver.posts().iter().any(told)
+    })
+    .await;
+    shutdown.cancel();
+    serving.ended().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

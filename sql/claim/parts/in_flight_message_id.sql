@@ -4,6 +4,8 @@
   -- and less could take a busy server for a twin.
   in_flight := not pg_try_advisory_xact_lock({{lock_key}});
   if not in_flight and id is not null then
+    -- First of all the locks on the tables, which is all that this takes: one that cannot be had is no twin.
+    delete from {{inbox}} as held where held.message_id = id and pg_backend_pid() = 0;
     begin
       perform set_config('lock_timeout', '20ms', true);
       insert into {{inbox}} (message_id, topic, processed_at{{consumer_column}})

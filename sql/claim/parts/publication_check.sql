@@ -22,7 +22,7 @@
   limit 1;
   if publication is not null then
     raise exception using
-      errcode = 'object_not_in_prerequisite_state',
+      errcode = 'IX006',
       message = 'inbox ' || {{inbox_literal}} || ' has no replica identity, and publication ' || quote_ident(publication)
         || ' publishes deletes through it: a forget would stop its subscribers',
       hint = 'Take deletes out of it, which an inbox does not need: alter publication ' || quote_ident(publication)

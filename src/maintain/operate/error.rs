@@ -22,6 +22,8 @@ pub enum OperateErrorKind {
     NotRestorable,
     /// A run, or another restore, is going.
     Busy,
+    /// Somebody has locked what it needs.
+    Locked,
     /// Nothing waits for a confirmation.
     NothingDue,
     /// Something else than what was asked about is due by now.
@@ -56,6 +58,7 @@ impl OperateErrorKind {
             Self::Dropped => "dropped",
             Self::NotRestorable => "not_restorable",
             Self::Busy => "busy",
+            Self::Locked => "locked",
             Self::NothingDue => "nothing_due",
             Self::Changed => "changed",
             Self::UntrustedClock => "untrusted_clock",
@@ -101,14 +104,9 @@ impl OperateError {
     }
 
     pub(super) fn busy(holder: Option<LockHolder>) -> Self {
-        let who = holder.as_ref().map_or_else(
-            || "another session".to_owned(),
-            |holder| {
-                let name = holder.application_name.as_deref().unwrap_or("unknown");
-                let from = holder.client_address.as_deref().unwrap_or("unknown");
-                format!("pid {} ({name:?} from {from})", holder.pid)
-            },
-        );
+        let who = holder
+            .as_ref()
+            .map_or_else(|| "another session".to_owned(), ToString::to_string);
         let mut error = Self::new(
             OperateErrorKind::Busy,
             format!("another run is going: {who}"),

@@ -5,7 +5,7 @@ use uuid::Uuid;
 
 use super::{OperateError, OperateErrorKind, Operator, audited::Audited, checked, checked_id, look, writable};
 use crate::{
-    postgres::{ErrorKind, decisions, messages},
+    postgres::{DbError, ErrorKind, decisions, messages},
     pure::{Consumers, InboxSpec},
 };
 
@@ -26,8 +26,8 @@ pub struct Forgotten {
 /// Takes a message out of the journal: its next delivery is fresh.
 ///
 /// # Errors
-/// `InFlight` while an open transaction claims it, `Published` where that would break a subscriber, `InvalidId`,
-/// `InvalidConsumer`, `Invalid` without a reason; and as every act.
+/// `InFlight` while an open transaction claims it, `Locked` while its row or a partition is locked, `Published` where it
+/// would break a subscriber, `InvalidId`, `InvalidConsumer`, `Invalid` without a reason; and as every act.
 pub async fn forget(
     connection: &mut PgConnection,
     operator: Operator<'_>,
@@ -47,22 +47,7 @@ pub async fn forget(
     let mut act = Audited::begin(connection, operator, "forget the message").await?;
     let was_there = messages::forget(act.connection(), spec, id, consumer, reason)
         .await
-        .map_err(|error| match error.kind() {
-            ErrorKind::LockTimeout => OperateError::new(
-                OperateErrorKind::InFlight,
-                format!("an open transaction claims message {id} in inbox {}", spec.name),
-                "forget it once that has ended",
-            ),
-            ErrorKind::WrongState => OperateError::new(
-                OperateErrorKind::Published,
-                format!(
-                    "a publication would carry the delete from inbox {} to subscribers that cannot apply it",
-                    spec.name
-                ),
-                "take deletes out of it, which an inbox does not need: alter publication … set (publish = 'insert')",
-            ),
-            _ => error.into(),
-        })?;
+        .map_err(|error| refusal(spec, id, error))?;
     // The function has put it on the audit itself, under the session's name.
     decisions::audit_forget(act.connection(), operator.actor.as_str(), reason).await?;
     act.commit().await?;
@@ -72,6 +57,32 @@ pub async fn forget(
         consumer: consumer.map(str::to_owned),
         was_there,
     })
+}
+
+/// The function's own refusals have SQLSTATEs of their own. Those of the server may have several causes.
+fn refusal(spec: &InboxSpec, id: Uuid, error: DbError) -> OperateError {
+    let inbox = &spec.name;
+    match error.sqlstate().as_deref() {
+        Some("IX005") => OperateError::new(
+            OperateErrorKind::InFlight,
+            format!("an open transaction claims message {id} in inbox {inbox}"),
+            "forget it once that has ended",
+        ),
+        Some("IX006") => OperateError::new(
+            OperateErrorKind::Published,
+            format!("a publication would carry the delete from inbox {inbox} to subscribers that cannot apply it"),
+            "take deletes out of it, which an inbox does not need: alter publication … set (publish = 'insert')",
+        ),
+        // Also what functions of an older version say of a message in flight.
+        _ if error.kind() == ErrorKind::LockTimeout => OperateError::new(
+            OperateErrorKind::Locked,
+            format!(
+                "another session has locked message {id} itself, or a partition of inbox {inbox}, for longer than we wait"
+            ),
+            "try again; if it stays so, see pg_locks for who it is",
+        ),
+        _ => error.into(),
+    }
 }
 
 /// A consumer that the inbox may have.

@@ -1,14 +1,19 @@
 //! A day is put on hold: it neither leaves the inbox nor is dropped, until it is released.
 
+use std::time::Duration;
+
 use chrono::{DateTime, Utc};
 use serde_json::json;
 use sqlx::PgConnection;
 
 use super::{OperateError, OperateErrorKind, Operator, Seen, audited::Audited, checked, look, writable};
 use crate::{
-    postgres::{decisions, schema},
+    postgres::{DbError, ErrorKind, catalog, decisions, lock, schema},
     pure::{Ahead, Attachment, Day, FoundRelation, InboxSpec, plan},
 };
+
+/// The longest that a hold waits for a run that is removing the day: a drop takes tenths of a second, and a person waits.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A day on hold.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -37,6 +42,21 @@ pub struct HeldNow {
     pub is_new: bool,
     /// The day's table; none while it has none.
     pub partition: Option<String>,
+    /// What is becoming of that table; none while there is none.
+    pub state: Option<HeldState>,
+}
+
+/// What is becoming of the table of a day that is on hold. In whatever state, it is not dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "service", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum HeldState {
+    /// It is part of the inbox, and stays that.
+    Attached,
+    /// Its detach has begun and goes on to its end; then it can be restored.
+    Detaching,
+    /// It has left the inbox. It can be restored.
+    Detached,
 }
 
 /// What a release came to.
@@ -54,9 +74,11 @@ pub struct Released {
 /// Puts a day on hold. Doing it again is harmless, and changes nothing.
 ///
 /// A day that has no partition may be held if the inbox is to have one: from the retention's horizon to the last day ahead.
+/// Once it is answered, the day's table is not dropped. A detach that had begun before goes on to its end, and is told.
 ///
 /// # Errors
-/// `NoSuchDay` for any other day, `Dropped` when its partition is gone, `Invalid` without a reason; and as every act.
+/// `NoSuchDay` for any other day, `Dropped` when its partition is gone, `Locked` while a run is removing that, `Invalid`
+/// without a reason; and as every act.
 pub async fn hold(
     connection: &mut PgConnection,
     operator: Operator<'_>,
@@ -67,23 +89,67 @@ pub async fn hold(
     let reason = checked("the reason", reason)?;
     writable(connection).await?;
     let seen = look(connection, operator, spec).await?;
-    let partition = partition_of(&seen, day).map(|relation| relation.name.to_string());
-    if partition.is_none() {
-        may_be_held(connection, &seen, spec, day).await?;
-    }
     let actor = operator.actor.as_str();
     let mut act = Audited::begin(connection, operator, "put the day on hold").await?;
+    lock(act.connection(), &seen, spec, day).await?;
+    // Only from here on it cannot go any more.
+    let found = still_there(act.connection(), &seen, day).await?;
+    if found.is_none() {
+        may_be_held(act.connection(), &seen, spec, day).await?;
+    }
     let (standing, is_new) = decisions::hold_day(act.connection(), seen.id, day, actor, reason).await?;
     if is_new {
         act.audit("hold", Some(seen.id), Some(reason), json!({ "day": day }))
             .await?;
     }
     act.commit().await?;
+    let (partition, state) = found.unzip();
     Ok(HeldNow {
         hold: Held::of(&spec.name, day, standing),
         is_new,
         partition,
+        state,
     })
+}
+
+/// Keeps who would remove the day's table out until the transaction ends.
+async fn lock(connection: &mut PgConnection, seen: &Seen, spec: &InboxSpec, day: Day) -> Result<(), OperateError> {
+    lock::wait_at_most(connection, PATIENCE).await?;
+    lock::lock_day(connection, seen.id, day)
+        .await
+        .map_err(|error| match error.kind() {
+            ErrorKind::LockTimeout => OperateError::new(
+                OperateErrorKind::Locked,
+                format!(
+                    "a run is removing the partition of {day} of inbox {} just now; the day is not on hold",
+                    spec.name
+                ),
+                "try again in a moment: then it is known whether it is gone",
+            ),
+            _ => error.into(),
+        })
+}
+
+/// The day's table, if it is there under the day's lock, and what is becoming of it.
+async fn still_there(
+    connection: &mut PgConnection,
+    seen: &Seen,
+    day: Day,
+) -> Result<Option<(String, HeldState)>, DbError> {
+    let Some(relation) = partition_of(seen, day) else {
+        return Ok(None);
+    };
+    let Some(standing) = catalog::day_standing(connection, relation.oid, seen.id, day).await? else {
+        return Ok(None);
+    };
+    let state = match standing {
+        standing if !standing.is_partition => HeldState::Detached,
+        standing if standing.is_pending => HeldState::Detaching,
+        // On record only: what a run gave up stays there, and what none has in hand is not going on.
+        standing if standing.has_begun && lock::holder(connection).await?.is_some() => HeldState::Detaching,
+        _ => HeldState::Attached,
+    };
+    Ok(Some((relation.name.to_string(), state)))
 }
 
 /// Releases a day; the next run does with it what is due. A day that is not on hold is no error.

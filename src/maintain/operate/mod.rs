@@ -20,7 +20,7 @@ pub use self::{
     confirm::{ConfirmedClock, ConfirmedDrops, DueDrops, confirm_clock, confirm_drops, due_drops},
     error::{OperateError, OperateErrorKind},
     forget::{Forgotten, forget},
-    hold::{Held, HeldNow, Released, hold, holds, release},
+    hold::{Held, HeldNow, HeldState, Released, hold, holds, release},
     message::{FoundMessage, NotLookedAt, Processed, message},
     pause::{Pause, PausedNow, Resumed, pause, paused, resume},
     restore::{Restored, restore},

@@ -109,6 +109,36 @@ pub(crate) async fn is_registered(connection: &mut PgConnection, inbox_id: Uuid)
         .doing(|| format!("ask whether inbox {inbox_id} is on record"))
 }
 
+/// What is becoming of a day's table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct DayStanding {
+    pub(crate) is_partition: bool,
+    pub(crate) is_pending: bool,
+    /// Whether a detach is on record that has begun and not ended, and that nobody may have in hand any more.
+    pub(crate) has_begun: bool,
+}
+
+/// What is becoming of the table with that OID, the day's of an inbox; none when it is gone.
+pub(crate) async fn day_standing(
+    connection: &mut PgConnection,
+    oid: u32,
+    inbox_id: Uuid,
+    day: Day,
+) -> Result<Option<DayStanding>, DbError> {
+    let found: Option<(bool, bool, bool)> = sqlx::query_as(include_str!("../../../sql/observe/day_standing.sql"))
+        .bind(Oid(oid))
+        .bind(inbox_id)
+        .bind(NaiveDate::from(day))
+        .fetch_optional(connection)
+        .await
+        .doing(|| format!("ask what has become of the table of {day}"))?;
+    Ok(found.map(|(is_partition, is_pending, has_begun)| DayStanding {
+        is_partition,
+        is_pending,
+        has_begun,
+    }))
+}
+
 /// Whether a day of an inbox is on hold.
 pub(crate) async fn is_on_hold(connection: &mut PgConnection, inbox_id: Uuid, day: Day) -> Result<bool, DbError> {
     sqlx::query_scalar(include_str!("../../../sql/observe/hold.sql"))

@@ -7,7 +7,7 @@ use crate::{
     postgres::{
         catalog,
         error::{DbError, Doing, ErrorKind},
-        journal,
+        journal, lock,
     },
     pure::OnExpiry,
 };
@@ -16,18 +16,31 @@ use crate::{
 ///
 /// When it cannot be done within the session's timeouts it may be left *pending*, which [`finalize`] ends.
 pub(super) async fn detach(connection: &mut PgConnection, work: Work<'_>) -> Result<(), DbError> {
-    if catalog::is_on_hold(connection, work.inbox_id, work.day()?).await? {
+    // Before it leaves, so that a loose table can be told from a stranger's after any crash.
+    mark(connection, work, None).await?;
+    begin_detach(connection, work).await?;
+    leave(connection, include_str!("../../../sql/ddl/detach.sql"), work).await?;
+    mark_detached(connection, work).await
+}
+
+/// Right before a detach, which can be part of no transaction: a hold that comes before this keeps the day in the inbox, one
+/// that comes after it finds on record that the day is leaving, and keeps its table.
+async fn begin_detach(connection: &mut PgConnection, work: Work<'_>) -> Result<(), DbError> {
+    let day = work.day()?;
+    let mut transaction = connection.begin().await.doing(|| "begin".to_owned())?;
+    lock::lock_day(&mut transaction, work.inbox_id, day).await?;
+    if catalog::is_on_hold(&mut transaction, work.inbox_id, day).await? {
         let name = &work.step.relation;
         return Err(DbError::noticed(
             ErrorKind::WrongState,
             format!("{name} stays: its day is on hold"),
         ));
     }
-    // Before it leaves, so that a loose table can be told from a stranger's after any crash.
-    mark(connection, work, None).await?;
-    journal::detach_started(connection, work.inbox_id, work.day()?, work.step.oid).await?;
-    leave(connection, include_str!("../../../sql/ddl/detach.sql"), work).await?;
-    mark_detached(connection, work).await
+    journal::detach_started(&mut transaction, work.inbox_id, day, work.step.oid).await?;
+    transaction
+        .commit()
+        .await
+        .doing(|| "record that the detach begins".to_owned())
 }
 
 /// Ends an interrupted detach. It waits for every older snapshot in the database, within the session's timeouts; claims are
@@ -101,13 +114,15 @@ pub(super) async fn drop_detached(connection: &mut PgConnection, work: Work<'_>)
     transaction.commit().await.doing(|| "commit the drop".to_owned())
 }
 
-/// Locks a table that is to go, and under that lock makes sure, in this order, that the name still belongs to the table
-/// that was planned for; that it is a plain table; that it is a partition of nothing; that its marker says it is this inbox's and this
-/// day's; and that the day is not on hold: since it was planned, a command may have run for minutes before the drop.
+/// Locks a table that is to go, then its day, so that no hold comes in between any more; and under both locks makes sure, in
+/// this order, that the name still belongs to the table that was planned for; that it is a plain table; that it is a partition
+/// of nothing; that its marker says it is this inbox's and this day's; and that the day is not on hold: since it was planned, a
+/// command may have run for minutes before the drop. The table comes first: a hold must not wait for who reads that.
 async fn lock_what_may_go(connection: &mut PgConnection, work: Work<'_>) -> Result<(), DbError> {
     let (day, oid, name) = (work.day()?, work.oid()?, &work.step.relation);
     let locked = [("relation", work.relation()), ("mode", Sql::fixed("access exclusive"))];
     execute(connection, include_str!("../../../sql/ddl/lock_table.sql"), &locked).await?;
+    lock::lock_day(connection, work.inbox_id, day).await?;
     let why_not = match catalog::relation(connection, oid, &work.step.schema, name).await? {
         None => "the name belongs to another table now",
         Some(relation) if !relation.is_table => "it is no plain table",

@@ -6,13 +6,16 @@ use futures_util::future::BoxFuture;
 use sqlx::{Connection, PgConnection};
 use tokio::time::{sleep, timeout};
 
-use super::{ActError, Inner, Kind};
+use super::{
+    super::worker::{Guard, Session},
+    ActError, Inner, Kind,
+};
 use crate::{
-    maintain::{
-        Retries,
-        operate::{Actor, OperateError, Operator},
+    maintain::operate::{Actor, OperateError, Operator},
+    postgres::{
+        self, DbError, ErrorKind, Timeouts,
+        in_hand::{self, Backend},
     },
-    postgres::{self, DbError, ErrorKind, Timeouts, in_hand},
 };
 
 /// How long one more waits for its turn.
@@ -25,27 +28,16 @@ const PATIENCE: Timeouts = Timeouts {
     statement: Duration::from_secs(5),
 };
 /// The longest that an act takes, which is made of a few statements; a server that says nothing any more ends it. With the
-/// waits above, and what its end takes, it is less than a request may take. A restore may take longer.
+/// waits above, and what its end takes, it is less than a request may take. A restore may take longer, under a guard.
 const DEADLINE: Duration = Duration::from_secs(7);
 /// How long a session is given to say goodbye.
 const GOODBYE: Duration = Duration::from_secs(1);
-/// At the end of the service: so long for an act in hand, then so long for each cancel of its statement and for what it does
-/// after the first. Together that is less than it is waited for.
+/// At the end of the service: so long for an act in hand, then so long for the cancel of its statement.
 const ACT_IN_HAND: Duration = Duration::from_secs(2);
 const CANCEL: Duration = Duration::from_millis(500);
-const AFTER_CANCEL: Duration = Duration::from_millis(500);
 
 const LATE: &str = "the database did not answer in time";
-const NOT_KNOWN: &str = "the database did not answer in time; see whether it was done";
-const ENDING: &str = "the service is shutting down; see whether it was done";
-
-/// The longest that a restore takes: each try ends with its lock or its statement; what comes before and after takes
-/// milliseconds, unless the server says nothing any more.
-fn longest_restore(timeouts: Timeouts, retries: Retries) -> Duration {
-    let tries =
-        (1..=retries.attempts).map(|attempt| timeouts.lock + timeouts.statement + retries.longest_pause_after(attempt));
-    tries.sum::<Duration>() + DEADLINE
-}
+const ENDING: &str = "the service is shutting down";
 
 impl Inner {
     pub(super) async fn act<T, A>(&self, kind: Kind, actor: &Actor, act: A) -> Result<T, ActError>
@@ -64,9 +56,9 @@ impl Inner {
         };
         // Nothing has begun that could be cut in two.
         let connecting = self.shutdown.run_until_cancelled(self.connect(kind));
-        let (mut connection, pid) = match connecting.await {
+        let (mut connection, backend) = match connecting.await {
             Some(connected) => connected?,
-            None => return Err(ActError::unreachable("the service is shutting down")),
+            None => return Err(ActError::unreachable(ENDING)),
         };
         let operator = Operator {
             deployment: &self.config.deployment,
@@ -76,7 +68,7 @@ impl Inner {
         };
         let done = tokio::select! {
             done = act(&mut connection, operator) => Ok(done),
-            why = self.gives_up(kind, pid) => Err(why),
+            why = self.gives_up(kind, backend) => Err(why),
         };
         if kind != Kind::Look {
             // Also after a failure: the answer to a commit may be what was lost.
@@ -102,41 +94,45 @@ impl Inner {
                         "the restore was given up, and it is not known whether it was done"
                     );
                 }
-                Err(ActError::unreachable(why))
+                Err(ActError::unreachable(&format!("{why}; see whether it was done")))
             }
         }
     }
 
     /// Comes to its end when an act is to be given up; says why. What it has in hand is cancelled on the server first.
-    async fn gives_up(&self, kind: Kind, pid: i32) -> &'static str {
-        let limit = match kind {
-            Kind::Look | Kind::Change => DEADLINE,
-            Kind::Restore => longest_restore(self.config.timeouts, self.config.retries),
-        };
+    async fn gives_up(&self, kind: Kind, backend: Backend) -> &'static str {
+        if kind == Kind::Restore {
+            let session = Session::new();
+            session.is_served_by(backend);
+            let guard = Guard {
+                database: &self.database,
+                timeouts: self.config.timeouts,
+                pauses: self.config.retries.longest_pause(),
+                shutdown: &self.shutdown,
+                session: &session,
+            };
+            return guard.gives_up().await;
+        }
         let ending = async {
             self.shutdown.cancelled().await;
             sleep(ACT_IN_HAND).await;
         };
         let why = tokio::select! {
-            () = sleep(limit) => NOT_KNOWN,
+            () = sleep(DEADLINE) => LATE,
             () = ending => ENDING,
         };
-        if let Ok(Ok(())) = timeout(CANCEL, self.cancel(pid)).await {
-            sleep(AFTER_CANCEL).await;
-            // A restore may have begun its next try by now, and the server would wait on alone.
-            let _ = timeout(CANCEL, self.cancel(pid)).await;
-        }
+        let _ = timeout(CANCEL, self.cancel(backend)).await;
         why
     }
 
-    async fn cancel(&self, pid: i32) -> Result<(), ActError> {
+    async fn cancel(&self, backend: Backend) -> Result<(), ActError> {
         let (mut connection, _) = self.connect(Kind::Look).await?;
-        let cancelled = in_hand::cancel(&mut connection, pid).await;
+        let cancelled = in_hand::cancel(&mut connection, backend).await;
         cancelled.map_err(|error| ActError::of(&self.database, error.into()))
     }
 
     /// A session of its own, and the process that serves it.
-    async fn connect(&self, kind: Kind) -> Result<(PgConnection, i32), ActError> {
+    async fn connect(&self, kind: Kind) -> Result<(PgConnection, Backend), ActError> {
         let failed = |error: DbError| ActError::of(&self.database, error.into());
         let options = self
             .database
@@ -152,34 +148,12 @@ impl Inner {
         };
         let connecting = async {
             let mut connection = postgres::connect(options, "inboxd act", timeouts).await?;
-            let pid = in_hand::session_pid(&mut connection).await?;
-            Ok((connection, pid))
+            let backend = in_hand::backend(&mut connection).await?;
+            Ok((connection, backend))
         };
         match timeout(CONNECT_PATIENCE, connecting).await {
             Ok(connected) => connected.map_err(failed),
             Err(_) => Err(ActError::unreachable(LATE)),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_restore_has_the_time_of_its_tries_and_not_much_more() {
-        let configured = |attempts| {
-            let retries = Retries {
-                attempts,
-                ..Retries::default()
-            };
-            longest_restore(Timeouts::default(), retries)
-        };
-        let one = Timeouts::DEFAULT_LOCK + Timeouts::DEFAULT_STATEMENT;
-        for attempts in [1, 3, 20] {
-            let longest = configured(attempts);
-            let tries = one * attempts.unsigned_abs();
-            assert!(longest > tries && longest < tries * 2, "{attempts}: {longest:?}");
         }
     }
 }

@@ -191,6 +191,31 @@ fn s1_a_falling_runway_fails_and_says_how_many_days_are_there() {
 }
 
 #[test]
+fn who_was_in_the_way_of_a_step_is_told_where_its_partition_is_overdue_and_of_no_other_inbox() {
+    let mut late = inbox();
+    late.partitions = vec![partition(PartitionState::Expired, "2026-11-28T00:00:00Z")];
+    let mut other = late.clone();
+    other.inbox = "others".to_owned();
+    let mut database = database(vec![late, other]);
+    database.in_the_way = vec![InTheWay {
+        inbox: Some("orders".to_owned()),
+        words: "in the way of inbox_2026_11_20: pid 7 (psql, idle in transaction, its transaction 3.0 s old)"
+            .to_owned(),
+    }];
+    let health = of(vec![database]);
+    let told = |name: &str| {
+        let check = health.checks["overdue_expiry"]
+            .iter()
+            .find(|check| check.component_id == name);
+        check.unwrap().output.clone().unwrap()
+    };
+    assert!(told("orders").ends_with(
+        "still there; in the way of inbox_2026_11_20: pid 7 (psql, idle in transaction, its transaction 3.0 s old)"
+    ));
+    assert!(told("others").ends_with("still there"), "{}", told("others"));
+}
+
+#[test]
 fn an_expired_partition_is_overdue_a_day_later_unless_it_is_held() {
     for (state, expires_at, held, status) in [
         (

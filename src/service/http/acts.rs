@@ -55,6 +55,7 @@ fn refused(member: &Member, error: &OperateError, words: String) -> Problem {
         OperateErrorKind::NotDetached => ProblemType::NotDetached,
         OperateErrorKind::Dropped => ProblemType::Dropped,
         OperateErrorKind::NotRestorable => ProblemType::NotRestorable,
+        OperateErrorKind::Locked => ProblemType::Timeout,
         OperateErrorKind::NothingDue => ProblemType::NothingDue,
         OperateErrorKind::Changed => ProblemType::Changed,
         OperateErrorKind::UntrustedClock => ProblemType::UntrustedClock,

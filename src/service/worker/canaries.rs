@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError},
+    time::Instant,
 };
 
 use chrono::{DateTime, Utc};
@@ -10,8 +11,8 @@ use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    super::{config::Database, cron::Schedule},
-    state::PASS_MAY_BE_LATE_BY,
+    super::{caught::caught, config::Database, cron::Schedule},
+    state::is_overdue,
 };
 use crate::{
     clock::Clock,
@@ -40,9 +41,11 @@ pub struct CanaryStatus {
     pub duration_seconds: f64,
 }
 
-type ByInbox = BTreeMap<String, (DateTime<Utc>, Canary)>;
+/// When it was met: by the host's clock, and by one that does not step.
+type At = (DateTime<Utc>, Instant);
+type ByInbox = BTreeMap<String, (At, Canary)>;
 
-/// What the canaries met last, by inbox, with the host's time of each.
+/// What the canaries met last, by inbox, with the time of each.
 #[derive(Debug, Clone, Default)]
 pub(in crate::service) struct Met(Arc<Mutex<ByInbox>>);
 
@@ -55,12 +58,13 @@ impl Met {
         now: DateTime<Utc>,
     ) -> Option<CanaryStatus> {
         let met = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (at, canary) = met.get(inbox)?;
-        let due = schedule.next(*at, 1).first().map(|due| *due + PASS_MAY_BE_LATE_BY);
+        let ((at, since), canary) = met.get(inbox)?;
+        let elapsed = since.elapsed();
+        let age = i64::try_from(elapsed.as_secs()).unwrap_or(i64::MAX);
         Some(CanaryStatus {
             at: *at,
-            age_seconds: (now - *at).num_seconds().max(0),
-            is_stale: due.is_some_and(|due| due < now),
+            age_seconds: (now - *at).num_seconds().max(age),
+            is_stale: is_overdue(schedule, *at, elapsed, now),
             outcome: canary.outcome.clone(),
             severity: canary.severity,
             message: canary.message.clone(),
@@ -69,7 +73,7 @@ impl Met {
         })
     }
 
-    fn note(&self, database: &str, at: DateTime<Utc>, canary: Canary) {
+    fn note(&self, database: &str, at: At, canary: Canary) {
         let mut met = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let before = met
             .get(&canary.inbox)
@@ -91,7 +95,7 @@ impl Met {
     fn longest_first<'a>(&self, specs: &'a [InboxSpec]) -> Vec<&'a InboxSpec> {
         let met = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut specs: Vec<&InboxSpec> = specs.iter().collect();
-        specs.sort_by_key(|spec| met.get(&spec.name).map(|(at, _)| *at));
+        specs.sort_by_key(|spec| met.get(&spec.name).map(|((_, since), _)| *since));
         specs
     }
 }
@@ -113,9 +117,11 @@ impl Canaries {
         let mut logged = None;
         while let Some(()) = self.until_shutdown(asked.recv()).await.flatten() {
             // In the middle of a claim too: the server rolls it back when the connection ends.
-            let Some(failure) = self.until_shutdown(self.round()).await else {
+            let round = caught("a round of canaries", self.round());
+            let Some(flown) = self.until_shutdown(round).await else {
                 return;
             };
+            let failure = flown.flatten();
             if let Some(error) = failure.as_ref().filter(|_| failure != logged) {
                 tracing::info!(database = self.database.name, error, "the canaries could not fly");
             }
@@ -135,7 +141,10 @@ impl Canaries {
     async fn round(&self) -> Option<String> {
         let options = self.database.connect_options().ok()?;
         let specs = self.met.longest_first(&self.database.inboxes);
-        let told = |canary: Canary| self.met.note(&self.database.name, self.clock.now(), canary);
+        let told = |canary: Canary| {
+            self.met
+                .note(&self.database.name, (self.clock.now(), Instant::now()), canary)
+        };
         let flown = canaries(options, specs.into_iter(), LONGEST_CANARY_ROUND, told).await;
         flown.err().map(|error| error.to_string())
     }
@@ -185,7 +194,11 @@ mod tests {
     fn a_canary_is_stale_once_the_next_should_have_flown_and_then_that_is_told() {
         let (all, schedule) = (Met::default(), "*/10 * * * *".parse().unwrap());
         assert_eq!(all.last("orders", &schedule, at("2026-12-01T00:00:00Z")), None);
-        all.note("main", at("2026-12-01T00:00:05Z"), met(Severity::Info));
+        all.note(
+            "main",
+            (at("2026-12-01T00:00:05Z"), Instant::now()),
+            met(Severity::Info),
+        );
         let fresh = all.last("orders", &schedule, at("2026-12-01T00:15:00Z")).unwrap();
         assert_eq!(
             (fresh.is_stale, fresh.age_seconds, fresh.complaint()),
@@ -202,7 +215,11 @@ mod tests {
     #[test]
     fn what_a_consumer_would_see_is_told_with_its_age() {
         let (all, schedule) = (Met::default(), "*/10 * * * *".parse().unwrap());
-        all.note("main", at("2026-12-01T00:00:05Z"), met(Severity::Warn));
+        all.note(
+            "main",
+            (at("2026-12-01T00:00:05Z"), Instant::now()),
+            met(Severity::Warn),
+        );
         let bad = all.last("orders", &schedule, at("2026-12-01T00:01:05Z")).unwrap();
         assert_eq!(
             bad.complaint().unwrap(),
@@ -223,12 +240,13 @@ mod tests {
         let environment = [("DATABASE_URL".to_owned(), "postgres://localhost/d".to_owned())];
         let config = crate::service::config::Config::load(Some(&file), environment.into()).unwrap();
         let all = Met::default();
-        for (inbox, when) in [("a", "2026-12-01T00:00:02Z"), ("b", "2026-12-01T00:00:01Z")] {
+        // The clock has stepped back in between.
+        for (inbox, when) in [("b", "2026-12-01T00:00:02Z"), ("a", "2026-12-01T00:00:01Z")] {
             let canary = Canary {
                 inbox: inbox.to_owned(),
                 ..met(Severity::Info)
             };
-            all.note("main", at(when), canary);
+            all.note("main", (at(when), Instant::now()), canary);
         }
         let order: Vec<_> = all
             .longest_first(&config.databases[0].inboxes)

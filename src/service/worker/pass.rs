@@ -1,6 +1,6 @@
 //! One pass of a worker on a connection of its own.
 
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::Duration;
 
 use sqlx::PgConnection;
 use tokio_util::sync::CancellationToken;
@@ -12,6 +12,7 @@ use super::{
         counters::Counters,
     },
     ask::Ended,
+    guard::Session,
 };
 use crate::{
     clock::Clock,
@@ -19,6 +20,9 @@ use crate::{
     postgres::{self, DbError, ErrorKind, catalog, history, in_hand, lock::LockHolder, schema},
     pure::{Action, InboxSpec, Plan, Severity},
 };
+
+/// How long the first question may take, before the guard knows whom to look at. The opening of the connection has its own.
+const FIRST_ANSWER: Duration = Duration::from_secs(10);
 
 /// What became of a pass, and what it says about the inboxes.
 pub(super) struct Passed {
@@ -69,8 +73,8 @@ pub(super) struct Work<'a> {
     pub(super) clock: &'a Clock,
     pub(super) shutdown: &'a CancellationToken,
     pub(super) counters: &'a Counters,
-    /// Where the guard finds the process that serves our session.
-    pub(super) session: &'a AtomicI32,
+    /// Where the guard finds who serves our session, and that we do not wait for it.
+    pub(super) session: &'a Session,
 }
 
 impl Work<'_> {
@@ -91,8 +95,10 @@ impl Work<'_> {
             }
         };
         let one: Vec<InboxSpec>;
-        self.session
-            .store(in_hand::session_pid(&mut connection).await?, Ordering::SeqCst);
+        let backend = tokio::time::timeout(FIRST_ANSWER, in_hand::backend(&mut connection)).await;
+        self.session.is_served_by(
+            backend.map_err(|_| DbError::noticed(ErrorKind::Unreachable, "the server does not answer in time"))??,
+        );
         let specs = match inbox {
             None => &database.inboxes,
             Some(name) => {
@@ -107,7 +113,10 @@ impl Work<'_> {
         };
         // Only before a drop can be told how much it gives back. Where that fails, the pass itself says what is wrong.
         let sizes = catalog::leaving_sizes(&mut connection).await.unwrap_or_default();
-        let stop = || self.shutdown.is_cancelled();
+        let stop = || {
+            self.session.is_awake();
+            self.shutdown.is_cancelled()
+        };
         let request = PassRequest {
             deployment: &config.deployment,
             specs,

@@ -63,7 +63,7 @@ async fn c29_a_message_in_flight_is_not_forgotten() {
             sql(&mut connection, "begin").await;
             assert!(claim(&mut connection, table, id).await.unwrap());
             let error = forget(&mut other, table, id).await.unwrap_err();
-            assert_eq!(sqlstate(&error), "55P03", "{table}: {error}");
+            assert_eq!(sqlstate(&error), "IX005", "{table}: {error}");
             sql(&mut connection, end).await;
             assert_eq!(forget(&mut other, table, id).await.unwrap(), end == "commit", "{table}");
             // Whatever was tried to find that out, no row of it stays.
@@ -151,7 +151,7 @@ async fn c37_a_forget_that_a_publication_would_carry_to_a_subscriber_in_vain_is_
         let refused = forget(&mut connection, "by_time", id).await;
         if broken {
             let error = refused.unwrap_err();
-            assert_eq!(sqlstate(&error), "55000", "{publication}: {error}");
+            assert_eq!(sqlstate(&error), "IX006", "{publication}: {error}");
             let hint = error
                 .as_database_error()
                 .and_then(|error| error.try_downcast_ref::<sqlx::postgres::PgDatabaseError>())

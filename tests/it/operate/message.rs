@@ -265,3 +265,71 @@ async fn c29_a_forget_is_on_the_audit_once_under_the_name_of_who_had_it_done_and
         .collect();
     assert_eq!(audit(&mut connection).await, expected);
 }
+
+#[tokio::test]
+async fn a_forget_that_meets_a_locked_partition_says_so_and_not_that_the_message_is_in_flight() {
+    let deployment = both_routings().await;
+    let (alice, mut connection) = (alice(), deployment.maintenance().await);
+    let operator = operator(&deployment, &alice);
+    let (mut consumer, mut other) = (deployment.database.connect().await, deployment.database.connect().await);
+    for (spec, table) in deployment.specs.iter().zip(["by_time", "by_id"]) {
+        for mode in ["access exclusive", "share"] {
+            let id = v7_at(deployment.clock.now());
+            assert!(claim(&mut consumer, table, id).await.unwrap());
+            let leaf = spec.table.partition(Day::containing(deployment.clock.now()));
+            sql(&mut other, format!("begin; lock table {leaf} in {mode} mode")).await;
+            let error = forget(&mut connection, operator, spec, id, None, "replay")
+                .await
+                .unwrap_err();
+            assert_eq!(error.kind().as_str(), "locked", "{table} {mode}: {error}");
+            sql(&mut other, "rollback").await;
+            let forgotten = forget(&mut connection, operator, spec, id, None, "replay")
+                .await
+                .unwrap();
+            assert!(forgotten.was_there);
+        }
+        // Its row itself, by somebody who reads it.
+        let id = v7_at(deployment.clock.now());
+        assert!(claim(&mut consumer, table, id).await.unwrap());
+        sql(
+            &mut other,
+            format!("begin; select from {table} where message_id = '{id}' for update"),
+        )
+        .await;
+        let error = forget(&mut connection, operator, spec, id, None, "replay")
+            .await
+            .unwrap_err();
+        assert_eq!(error.kind().as_str(), "locked", "{table}: {error}");
+        sql(&mut other, "rollback").await;
+    }
+}
+
+#[tokio::test]
+async fn a_forget_of_functions_that_are_not_upgraded_yet_says_what_is_true_whatever_was_in_its_way() {
+    let deployment = both_routings().await;
+    let (alice, mut connection) = (alice(), deployment.maintenance().await);
+    let operator = operator(&deployment, &alice);
+    let mut admin = deployment.database.connect().await;
+    for (errcode, kind) in [("55P03", "locked"), ("55006", "database")] {
+        sql(
+            &mut admin,
+            format!(
+                "create or replace function by_time_forget(message_id uuid, consumer text default null, reason text default null)
+                 returns boolean language plpgsql as $$ begin raise exception using errcode = '{errcode}'; end $$"
+            ),
+        )
+        .await;
+        let error = forget(
+            &mut connection,
+            operator,
+            &deployment.specs[0],
+            random_id(),
+            None,
+            "replay",
+        )
+        .await
+        .unwrap_err();
+        assert_eq!(error.kind().as_str(), kind, "{errcode}: {error}");
+        assert!(!error.to_string().contains("publication"), "{error}");
+    }
+}

@@ -5,8 +5,8 @@ use std::{collections::BTreeSet, fmt::Write as _};
 use inboxd::{
     Day,
     maintain::operate::{
-        ConfirmedClock, ConfirmedDrops, DueDrops, Forgotten, FoundMessage, Held, HeldNow, Pause, PausedNow, Released,
-        Restored, Resumed,
+        ConfirmedClock, ConfirmedDrops, DueDrops, Forgotten, FoundMessage, Held, HeldNow, HeldState, Pause, PausedNow,
+        Released, Restored, Resumed,
     },
 };
 
@@ -40,9 +40,15 @@ fn held(hold: &Held) -> String {
 
 pub(crate) fn hold(now: &HeldNow) -> String {
     let what = if now.is_new { "" } else { "It was on hold already. " };
-    let partition = match &now.partition {
-        Some(partition) => format!("partition {partition}"),
-        None => "no partition yet".to_owned(),
+    let partition = match (&now.partition, now.state) {
+        (Some(partition), Some(HeldState::Detaching)) => {
+            format!("partition {partition}, whose detach has begun: it leaves the inbox, is kept, and can be restored")
+        }
+        (Some(partition), Some(HeldState::Detached)) => {
+            format!("partition {partition}, detached: it is kept, and can be restored")
+        }
+        (Some(partition), _) => format!("partition {partition}"),
+        (None, _) => "no partition yet".to_owned(),
     };
     format!("{what}{} ({partition})", held(&now.hold))
 }

@@ -57,7 +57,7 @@ pub(super) async fn forget(connection: &mut PgConnection, key: Key) -> Option<bo
             .await;
     match forgotten {
         Ok(forgotten) => Some(forgotten),
-        Err(error) if sqlstate(&error) == "55P03" => None,
+        Err(error) if sqlstate(&error) == "IX005" => None,
         Err(error) => panic!("{error}"),
     }
 }

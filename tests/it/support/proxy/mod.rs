@@ -29,6 +29,8 @@ pub(crate) enum Cut {
     Before,
     /// The server runs the statement, and the client never learns what became of it.
     After,
+    /// The same, and the connection stays: neither side hears of the other again, nor that anything is amiss.
+    Frozen,
 }
 
 /// A TCP port in front of one database.

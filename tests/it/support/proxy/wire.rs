@@ -123,6 +123,11 @@ async fn requests(
                 return End::AtOnce;
             }
             whole += message.bytes;
+            if cut == Some(Cut::Frozen) {
+                muted.store(true, Ordering::SeqCst);
+                let _ = server.write_all(&buffer[..whole]).await;
+                std::future::pending::<()>().await;
+            }
             if cut == Some(Cut::After) {
                 // First of all, lest an answer slip through.
                 muted.store(true, Ordering::SeqCst);
