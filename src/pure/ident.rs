@@ -129,6 +129,12 @@ pub enum Derived {
     PartitionCheck(Day),
     /// The unique index that stands in for a day's lost primary key.
     RepairedKey(Day),
+    /// The table that a default partition's rows are copied to, while it is drained.
+    DrainCopies,
+    /// What becomes a day's partition, while a default partition is drained.
+    DrainCopy(Day),
+    /// Its primary key.
+    DrainCopyKey(Day),
     /// The primary key of the inbox itself (`message_id` routing).
     InboxKey,
     /// A function of the inbox.
@@ -164,6 +170,9 @@ impl Derived {
             Self::PartitionKey(day) => format!("_{}_pkey", day.underscored()),
             Self::PartitionCheck(day) => format!("_{}_day", day.underscored()),
             Self::RepairedKey(day) => format!("_{}_uniq", day.underscored()),
+            Self::DrainCopies => "_drain".to_owned(),
+            Self::DrainCopy(day) => format!("_{}_copy", day.underscored()),
+            Self::DrainCopyKey(day) => format!("_{}_ckey", day.underscored()),
             Self::InboxKey => "_pkey".to_owned(),
             Self::Function(function) => match function {
                 Function::Claim => "_claim",
@@ -414,6 +423,9 @@ mod tests {
             Derived::Partition(day),
             Derived::PartitionKey(day),
             Derived::PartitionCheck(day),
+            Derived::DrainCopies,
+            Derived::DrainCopy(day),
+            Derived::DrainCopyKey(day),
             Derived::InboxKey,
             Derived::Function(Function::ClaimBatch),
             Derived::Function(Function::Inner),

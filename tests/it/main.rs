@@ -9,6 +9,8 @@ mod cli;
 #[cfg(test)]
 mod deploy;
 #[cfg(test)]
+mod drain;
+#[cfg(test)]
 mod embedded;
 #[cfg(test)]
 mod exactly_once;
