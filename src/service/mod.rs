@@ -15,6 +15,7 @@ mod page;
 mod reading;
 mod serve;
 mod status;
+mod systemd;
 mod timetable;
 mod watch;
 mod webhook;

@@ -8,7 +8,7 @@ use sqlx::{
 };
 use tokio::{
     net::TcpListener,
-    sync::{Notify, mpsc},
+    sync::{Notify, mpsc, watch},
     task::JoinHandle,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -19,6 +19,7 @@ use super::{
     counters::Counters,
     http,
     reading::Reader,
+    systemd::Systemd,
     timetable::Timetable,
     watch::Watch,
     webhook::{Poster, Queue},
@@ -68,6 +69,7 @@ pub struct Serving {
     timetable: JoinHandle<()>,
     /// The acts of persons that are going.
     acts: TaskTracker,
+    systemd: Option<Systemd>,
 }
 
 /// Starts the service: a worker for each database, the schedule that asks them, and HTTP. The first passes begin at once;
@@ -115,6 +117,12 @@ pub async fn serve(config: Config, clock: Clock, shutdown: CancellationToken) ->
         .filter_map(|member| member.reader.pool().cloned())
         .collect();
     let webhook = webhook(&config, &clock, &shutdown, &mut workers)?;
+    let seen = members
+        .iter()
+        .map(|member| (member.database.name.clone(), member.shared.clone()))
+        .collect();
+    let (said, how) = watch::channel("the first run has not ended yet".to_owned());
+    let (timeouts, beats) = (config.timeouts, heart.clone());
     let context = http::Context {
         webhook: webhook.clone(),
         config,
@@ -127,6 +135,7 @@ pub async fn serve(config: Config, clock: Clock, shutdown: CancellationToken) ->
         context: context.clone(),
         judge: common.judge,
         webhook,
+        said,
         shutdown: shutdown.clone(),
     };
     workers.push(tokio::spawn(watch.watch()));
@@ -143,7 +152,17 @@ pub async fn serve(config: Config, clock: Clock, shutdown: CancellationToken) ->
             pool.close().await;
         }
     });
+    let tasks = workers.iter().chain([&http, &timetable]);
+    let systemd = Systemd {
+        tasks: tasks.map(JoinHandle::abort_handle).collect(),
+        workers: seen,
+        heart: beats,
+        timeouts,
+        said: how,
+        shutdown: shutdown.clone(),
+    };
     Ok(Serving {
+        systemd: Some(systemd),
         address,
         shutdown,
         workers,
@@ -251,6 +270,14 @@ impl Serving {
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Tells systemd from here on that the service is up, how it fares, and that it is alive; does nothing where it is not
+    /// systemd that started it. For the program that is the service: of a process it can be told by one only.
+    pub fn tell_systemd(&mut self) {
+        if let Some(systemd) = self.systemd.take().filter(|_| Systemd::is_there()) {
+            self.workers.push(tokio::spawn(systemd.tell()));
+        }
     }
 
     /// Waits until shutdown is asked for, then until everything has ended: the pass finishes its step first.

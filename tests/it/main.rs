@@ -53,6 +53,8 @@ mod states;
 #[cfg(test)]
 mod support;
 #[cfg(test)]
+mod systemd;
+#[cfg(test)]
 mod telemetry;
 #[cfg(test)]
 mod waiting;

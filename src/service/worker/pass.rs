@@ -12,6 +12,7 @@ use super::{
         counters::Counters,
     },
     ask::Ended,
+    state::Shared,
 };
 use crate::{
     clock::Clock,
@@ -71,6 +72,8 @@ pub(super) struct Work<'a> {
     pub(super) counters: &'a Counters,
     /// Where the guard finds the process that serves our session.
     pub(super) session: &'a AtomicI32,
+    /// Where it shows that it makes progress.
+    pub(super) shared: &'a Shared,
 }
 
 impl Work<'_> {
@@ -107,7 +110,11 @@ impl Work<'_> {
         };
         // Only before a drop can be told how much it gives back. Where that fails, the pass itself says what is wrong.
         let sizes = catalog::leaving_sizes(&mut connection).await.unwrap_or_default();
-        let stop = || self.shutdown.is_cancelled();
+        // Asked between steps, and while a command runs: each time is a sign of life.
+        let stop = || {
+            self.shared.beat();
+            self.shutdown.is_cancelled()
+        };
         let request = PassRequest {
             deployment: &config.deployment,
             specs,
