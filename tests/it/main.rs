@@ -15,6 +15,8 @@ mod embedded;
 #[cfg(test)]
 mod exactly_once;
 #[cfg(test)]
+mod failover;
+#[cfg(test)]
 mod health_changes;
 #[cfg(test)]
 mod http;
