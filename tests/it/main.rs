@@ -33,6 +33,8 @@ mod life;
 #[cfg(test)]
 mod midnight;
 #[cfg(test)]
+mod neighbours;
+#[cfg(test)]
 mod operate;
 #[cfg(test)]
 mod other_languages;
