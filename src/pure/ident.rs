@@ -437,6 +437,14 @@ mod tests {
 
     proptest! {
         #[test]
+        fn no_text_makes_the_parser_panic_and_what_it_takes_reads_back(text in prop_oneof![".{0,60}", "[a-z.\" é]{0,60}"]) {
+            let Ok(table) = text.parse::<TableName>() else { return Ok(()) };
+            prop_assert_eq!(&table.to_string().parse::<TableName>().unwrap(), &table);
+            let day: Day = "2026-12-01".parse().unwrap();
+            prop_assert_eq!(table.day_of(table.partition(day).as_str()), Some(day));
+        }
+
+        #[test]
         fn what_is_shown_reads_back_as_the_same_name(schema in "[a-zA-Zé\"._ -]{1,20}", table in "[a-zA-Zé\"._ 0-9-]{1,20}") {
             prop_assume!(!schema.starts_with("pg_"));
             let name = TableName::new(schema, table).unwrap();
