@@ -25,7 +25,7 @@ pub mod service;
 pub use pure::{
     Action, Ahead, Attachment, BeforeDrop, Bounds, ClaimSpec, Clocks, Consumers, Day, DayError, Derived, Event,
     Finding, FindingCode, Found, FoundInbox, FoundRelation, Function, Grant, Happening, Ident, IdentError, InboxSpec,
-    Lock, MAX_IDENT_BYTES, MAX_TABLE_BYTES, Marker, OnExpiry, Ownership, Parent, Plan, Policy, PolicyError,
-    RelationKind, Removals, ReplicaIdentity, ReplicaPolicy, Retention, Routing, STORAGE_PARAMETERS, Scenario, Severity,
-    Span, Step, TableName, parse_duration, plan, show_duration, simulate,
+    LeftByDrain, Lock, MAX_IDENT_BYTES, MAX_TABLE_BYTES, Marker, OnExpiry, Ownership, Parent, Plan, Policy,
+    PolicyError, RelationKind, Removals, ReplicaIdentity, ReplicaPolicy, Retention, Routing, STORAGE_PARAMETERS,
+    Scenario, Severity, Span, Step, TableName, parse_duration, plan, show_duration, simulate,
 };

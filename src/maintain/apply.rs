@@ -14,9 +14,9 @@ use crate::{
     postgres::{
         DbError, ErrorKind, blockers, catalog,
         catalog::Observed,
-        ddl::{self, Work},
+        ddl::{self, Drained, Work},
     },
-    pure::{Action, FoundInbox, InboxSpec, Step},
+    pure::{Action, FoundInbox, InboxSpec, Step, drain_scope},
 };
 
 /// How soon a shutdown is noticed, and how often whoever watches us hears that we do not wait for the database.
@@ -93,13 +93,18 @@ pub(super) async fn apply(
     }
     let outcome = loop {
         attempts += 1;
-        let error = match attempt(connection, spec, observed, &step, action).await {
+        let done = match action {
+            Action::Drain => drain(connection, spec, observed, &step, request).await,
+            _ => attempt(connection, spec, observed, &step, action).await.map(|()| None),
+        };
+        let error = match done {
+            Ok(Some(why)) => break StepOutcome::Skipped { why },
             // A detach that came through as a finalize is not on record yet.
-            Ok(()) if step.action == Action::Detach && action == Action::Finalize => {
+            Ok(None) if step.action == Action::Detach && action == Action::Finalize => {
                 action = Action::MarkDetached;
                 continue;
             }
-            Ok(()) => break StepOutcome::Done,
+            Ok(None) => break StepOutcome::Done,
             Err(error) if error.kind().is_unreachable() => return Err(error),
             Err(error) => error,
         };
@@ -165,20 +170,36 @@ async fn attempt(
     step: &Step,
     action: Action,
 ) -> Result<(), DbError> {
+    ddl::perform(connection, work(spec, observed, step)?, action).await
+}
+
+fn work<'a>(spec: &'a InboxSpec, observed: &'a Observed, step: &'a Step) -> Result<Work<'a>, DbError> {
     let FoundInbox::Fit(parent) = &observed.found.inbox else {
         return Err(DbError::noticed(ErrorKind::WrongState, "the inbox does not fit"));
     };
-    ddl::perform(
-        connection,
-        Work {
-            spec,
-            inbox_id: observed.found.inbox_id,
-            parent,
-            step,
-        },
-        action,
-    )
-    .await
+    Ok(Work {
+        spec,
+        inbox_id: observed.found.inbox_id,
+        parent,
+        step,
+    })
+}
+
+/// Goes on with a drain; why it is not finished, if it is not.
+async fn drain(
+    connection: &mut PgConnection,
+    spec: &InboxSpec,
+    observed: &Observed,
+    step: &Step,
+    request: PassRequest<'_>,
+) -> Result<Option<String>, DbError> {
+    let now = catalog::server(connection).await?.now;
+    let scope = drain_scope(now, &spec.policy, &observed.found);
+    let drained = ddl::drain(connection, work(spec, observed, step)?, &scope, request.stop).await?;
+    Ok(match drained {
+        Drained::Whole => None,
+        Drained::Unfinished(why) => Some(why),
+    })
 }
 
 async fn is_there(connection: &mut PgConnection, step: &Step) -> Result<bool, DbError> {

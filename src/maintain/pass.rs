@@ -221,14 +221,14 @@ async fn locked_pass(connection: &mut PgConnection, request: PassRequest<'_>, id
         }
         observation = catalog::observe(connection, specs, request.viewer()).await?;
         planned = plans(specs, &observation).collect();
-        let finalized = done
+        let looks_again = done
             .iter()
             .flatten()
-            .any(|report| report.step.action == Action::Finalize && report.outcome == StepOutcome::Done);
+            .any(|report| report.step.action.asks_for_another_look() && report.outcome == StepOutcome::Done);
         for (all, done) in steps.iter_mut().zip(done) {
             all.extend(done);
         }
-        if !finalized {
+        if !looks_again {
             break;
         }
     }
@@ -285,7 +285,13 @@ fn clock_is_trusted(specs: &[InboxSpec], observation: &Observation) -> bool {
 
 /// What keeps claims alive comes before what mends, and that before what takes away, over all inboxes.
 const PHASES: [&[Action]; 3] = [
-    &[Action::Finalize, Action::MarkAttached, Action::Create, Action::Attach],
+    &[
+        Action::Finalize,
+        Action::MarkAttached,
+        Action::Drain,
+        Action::Create,
+        Action::Attach,
+    ],
     &[
         Action::RepairMarker,
         Action::RepairKey,
@@ -294,7 +300,13 @@ const PHASES: [&[Action]; 3] = [
         Action::RepairOwner,
         Action::RepairReplicaIdentity,
     ],
-    &[Action::Detach, Action::MarkDetached, Action::Archive, Action::Drop],
+    &[
+        Action::Detach,
+        Action::MarkDetached,
+        Action::Archive,
+        Action::Drop,
+        Action::DropDrained,
+    ],
 ];
 
 async fn apply_plans(

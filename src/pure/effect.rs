@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 
 use super::{
-    Action, Attachment, Bounds, Found, FoundInbox, FoundRelation, Marker, OnExpiry, Policy, RelationKind,
+    Action, Attachment, Bounds, Found, FoundInbox, FoundRelation, LeftByDrain, Marker, OnExpiry, Policy, RelationKind,
     STORAGE_PARAMETERS, Span, Step,
 };
 
@@ -84,6 +84,15 @@ impl Found {
                     relation.schema = schema.clone();
                 }
             }
+            Action::Drain => {
+                relation.attachment = Attachment::Loose;
+                relation.bounds = None;
+                relation.marker = None;
+                relation.left_by_drain = Some(LeftByDrain::Drained { inbox, at: now });
+            }
+            Action::DropDrained => {
+                self.relations.remove(index);
+            }
             Action::Drop => {
                 step.day.map(|day| self.confirmed.drop.remove(&day));
                 self.relations.remove(index);
@@ -108,6 +117,7 @@ impl Found {
                 detached_at: None,
             }),
             detached_at: None,
+            left_by_drain: None,
             has_key: true,
             owner: parent.owner.clone(),
             grants: parent.grants.clone(),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
-use super::{Ahead, Bounds, Day, Ident, Marker, Retention, TableName};
+use super::{Ahead, Bounds, Day, Ident, LeftByDrain, Marker, Retention, TableName};
 
 /// The storage parameters of every partition. Only who creates a partition can give it them; the parent cannot carry any.
 ///
@@ -197,6 +197,8 @@ pub struct FoundRelation {
     pub marker: Option<Marker>,
     /// When it was detached, from our records or its marker.
     pub detached_at: Option<DateTime<Utc>>,
+    /// What of a drain it is, if it is any.
+    pub left_by_drain: Option<LeftByDrain>,
     /// Whether a valid, immediate, non-partial unique index on exactly the inbox's key stands on it.
     pub has_key: bool,
     /// Its owner.

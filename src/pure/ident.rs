@@ -129,6 +129,12 @@ pub enum Derived {
     PartitionCheck(Day),
     /// The unique index that stands in for a day's lost primary key.
     RepairedKey(Day),
+    /// The table that a default partition's rows are copied to, while it is drained.
+    DrainCopies,
+    /// What becomes a day's partition, while a default partition is drained.
+    DrainCopy(Day),
+    /// Its primary key.
+    DrainCopyKey(Day),
     /// The primary key of the inbox itself (`message_id` routing).
     InboxKey,
     /// A function of the inbox.
@@ -164,6 +170,9 @@ impl Derived {
             Self::PartitionKey(day) => format!("_{}_pkey", day.underscored()),
             Self::PartitionCheck(day) => format!("_{}_day", day.underscored()),
             Self::RepairedKey(day) => format!("_{}_uniq", day.underscored()),
+            Self::DrainCopies => "_drain".to_owned(),
+            Self::DrainCopy(day) => format!("_{}_copy", day.underscored()),
+            Self::DrainCopyKey(day) => format!("_{}_ckey", day.underscored()),
             Self::InboxKey => "_pkey".to_owned(),
             Self::Function(function) => match function {
                 Function::Claim => "_claim",
@@ -414,6 +423,9 @@ mod tests {
             Derived::Partition(day),
             Derived::PartitionKey(day),
             Derived::PartitionCheck(day),
+            Derived::DrainCopies,
+            Derived::DrainCopy(day),
+            Derived::DrainCopyKey(day),
             Derived::InboxKey,
             Derived::Function(Function::ClaimBatch),
             Derived::Function(Function::Inner),
@@ -424,6 +436,14 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn no_text_makes_the_parser_panic_and_what_it_takes_reads_back(text in prop_oneof![".{0,60}", "[a-z.\" é]{0,60}"]) {
+            let Ok(table) = text.parse::<TableName>() else { return Ok(()) };
+            prop_assert_eq!(&table.to_string().parse::<TableName>().unwrap(), &table);
+            let day: Day = "2026-12-01".parse().unwrap();
+            prop_assert_eq!(table.day_of(table.partition(day).as_str()), Some(day));
+        }
+
         #[test]
         fn what_is_shown_reads_back_as_the_same_name(schema in "[a-zA-Zé\"._ -]{1,20}", table in "[a-zA-Zé\"._ 0-9-]{1,20}") {
             prop_assume!(!schema.starts_with("pg_"));

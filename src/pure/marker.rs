@@ -66,9 +66,106 @@ impl FromStr for Marker {
     }
 }
 
+/// What a drain leaves, as the comment on it says: `inboxd inbox=<uuid> copies_of=<oid> pages=<n> since=<xid>` on the
+/// table that it copies to, `inboxd inbox=<uuid> drained=<RFC 3339>` on what was the default partition.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case", tag = "kind")]
+pub enum LeftByDrain {
+    /// Copies of rows for which the default partition still answers.
+    Copies {
+        /// The inbox's identity.
+        inbox: Uuid,
+        /// The object identifier of the default partition.
+        of: u32,
+        /// How many of its pages are copied.
+        pages: u32,
+        /// Rows of transactions from this one on may have been missed.
+        since: u32,
+    },
+    /// The default partition itself, when its rows are in partitions of their days.
+    Drained {
+        /// The inbox's identity.
+        inbox: Uuid,
+        /// When, by the database's clock.
+        at: DateTime<Utc>,
+    },
+}
+
+impl LeftByDrain {
+    /// The identity of the inbox that was drained.
+    #[must_use]
+    pub fn inbox(&self) -> Uuid {
+        match self {
+            Self::Copies { inbox, .. } | Self::Drained { inbox, .. } => *inbox,
+        }
+    }
+}
+
+impl fmt::Display for LeftByDrain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{PREFIX}{} ", self.inbox())?;
+        match self {
+            Self::Copies { of, pages, since, .. } => write!(f, "copies_of={of} pages={pages} since={since}"),
+            Self::Drained { at, .. } => write!(f, "drained={}", at.to_rfc3339_opts(SecondsFormat::Micros, true)),
+        }
+    }
+}
+
+impl FromStr for LeftByDrain {
+    type Err = NotAMarker;
+
+    fn from_str(text: &str) -> Result<Self, NotAMarker> {
+        let words: Vec<&str> = text.strip_prefix(PREFIX).ok_or(NotAMarker)?.split(' ').collect();
+        let inbox = |word: &str| Uuid::try_parse(word).map_err(|_| NotAMarker);
+        let number = |word: &str, name| {
+            let number = word.strip_prefix(name).and_then(|number| number.parse().ok());
+            number.ok_or(NotAMarker)
+        };
+        match words[..] {
+            [id, of, pages, since] => Ok(Self::Copies {
+                inbox: inbox(id)?,
+                of: number(of, "copies_of=")?,
+                pages: number(pages, "pages=")?,
+                since: number(since, "since=")?,
+            }),
+            [id, drained] => {
+                let at = drained.strip_prefix("drained=").and_then(|at| at.parse().ok());
+                Ok(Self::Drained {
+                    inbox: inbox(id)?,
+                    at: at.ok_or(NotAMarker)?,
+                })
+            }
+            _ => Err(NotAMarker),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_drain_leaves_reads_back_and_is_no_marker_of_a_day() {
+        let inbox = Uuid::from_u128(7);
+        let at = "2026-12-09T00:10:00.123456Z".parse().unwrap();
+        let copies = LeftByDrain::Copies {
+            inbox,
+            of: 16_384,
+            pages: 128,
+            since: 740,
+        };
+        for left in [copies, LeftByDrain::Drained { inbox, at }] {
+            let text = left.to_string();
+            assert_eq!(text.parse(), Ok(left));
+            assert_eq!(text.parse::<Marker>(), Err(NotAMarker));
+        }
+        let day = format!("inboxd inbox={inbox} day=2026-12-01");
+        assert_eq!(day.parse::<LeftByDrain>(), Err(NotAMarker));
+        assert_eq!(
+            "inboxd inbox=x drained=2026-12-09T00:10:00Z".parse::<LeftByDrain>(),
+            Err(NotAMarker)
+        );
+    }
 
     #[test]
     fn a_marker_reads_back_and_nothing_else_is_one() {

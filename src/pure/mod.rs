@@ -22,10 +22,10 @@ pub use found::{
     ReplicaIdentity, ReplicaPolicy, STORAGE_PARAMETERS,
 };
 pub use ident::{Derived, Function, Ident, IdentError, MAX_IDENT_BYTES, MAX_TABLE_BYTES, TableName};
-pub use marker::Marker;
+pub use marker::{LeftByDrain, Marker};
 pub use plan::{Action, Finding, FindingCode, Lock, Plan, Severity, Step, plan};
 #[cfg(feature = "maintain")]
-pub(crate) use plan::{ROUNDS, distrust};
+pub(crate) use plan::{DrainScope, ROUNDS, distrust, drain_scope};
 pub use policy::{Ahead, Consumers, OnExpiry, Policy, PolicyError, Retention, Routing, parse_duration, show_duration};
 pub use simulate::{Event, Happening, Scenario, simulate};
 pub use spec::{BeforeDrop, ClaimSpec, InboxSpec};

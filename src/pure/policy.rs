@@ -259,6 +259,8 @@ pub struct Policy {
     /// The longest way past the highest trusted time that the database's clock may have come since, before removal waits
     /// for a confirmation.
     pub max_clock_leap: TimeDelta,
+    /// Whether a default partition is drained; else it is only reported.
+    pub drain_default: bool,
 }
 
 impl Policy {

@@ -3,7 +3,7 @@
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::{
-    Action, Found, Policy, Severity, Span, Step,
+    Found, Policy, Severity, Span, Step,
     plan::{ROUNDS, distrust, plan},
 };
 
@@ -98,13 +98,13 @@ impl World<'_> {
         }
         for _ in 0..ROUNDS {
             let steps = std::mem::take(&mut planned.steps);
-            let finalizes = steps.iter().any(|step| step.action == Action::Finalize);
+            let looks_again = steps.iter().any(|step| step.action.asks_for_another_look());
             for step in steps {
                 self.found.apply(&step, self.policy, now);
                 self.tell(at, now, Happening::Step(step));
             }
             planned = plan(now, self.policy, &self.found);
-            if !finalizes {
+            if !looks_again {
                 break;
             }
         }
@@ -149,6 +149,7 @@ impl World<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pure::Action;
     use crate::pure::{Retention, plan::tests::model::*};
 
     /// A run every six hours for some days.

@@ -97,6 +97,12 @@ impl Sql {
         Self(texts.join(", "))
     }
 
+    /// Fragments with something of our own between them.
+    pub(crate) fn joined(items: &[Self], between: &'static str) -> Self {
+        let items: Vec<&str> = items.iter().map(Self::as_str).collect();
+        Self(items.join(between))
+    }
+
     /// A dollar quote from its tag, which holds letters and underscores only.
     pub(crate) fn dollar_quote(tag: &str) -> Self {
         Self(format!("${tag}$"))

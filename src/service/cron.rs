@@ -133,6 +133,8 @@ impl fmt::Display for Schedule {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn next(text: &str, after: &str) -> Vec<String> {
@@ -192,6 +194,24 @@ mod tests {
                 matches!(text.parse::<Schedule>(), Err(CronError::Malformed { .. })),
                 "{text}"
             );
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_the_parser_panic(text in ".{0,60}") {
+            let _ = text.parse::<Schedule>();
+        }
+
+        #[test]
+        fn what_is_taken_fires_later_and_later_and_reads_back(text in "[0-9*/,L#W?-]{1,5}( [0-9*/,L#W?-]{1,5}){4,5}") {
+            let Ok(schedule) = text.parse::<Schedule>() else { return Ok(()) };
+            let after = DateTime::UNIX_EPOCH + TimeDelta::days(20_000);
+            let next = schedule.next(after, 3);
+            prop_assert!(next.first().is_none_or(|first| *first > after));
+            prop_assert!(next.is_sorted_by(|one, other| one < other), "{next:?}");
+            let again: Schedule = schedule.to_string().parse().unwrap();
+            prop_assert_eq!(again.next(after, 3), next);
         }
     }
 }

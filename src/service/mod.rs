@@ -18,6 +18,7 @@ mod page;
 mod reading;
 mod serve;
 mod status;
+mod systemd;
 mod timetable;
 mod watch;
 mod webhook;

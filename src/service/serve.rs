@@ -8,7 +8,7 @@ use sqlx::{
 };
 use tokio::{
     net::TcpListener,
-    sync::{Notify, mpsc},
+    sync::{Notify, mpsc, watch},
     task::JoinHandle,
     time::Instant,
 };
@@ -21,6 +21,7 @@ use super::{
     door::{self, Limits},
     http,
     reading::Reader,
+    systemd::Systemd,
     timetable::Timetable,
     watch::Watch,
     webhook::{Poster, Queue},
@@ -74,6 +75,7 @@ pub struct Serving {
     timetable: JoinHandle<()>,
     /// The acts of persons that are going.
     acts: TaskTracker,
+    systemd: Option<Systemd>,
 }
 
 /// Starts the service: a worker for each database, the schedule that asks them, and HTTP. The first passes begin at once;
@@ -121,6 +123,12 @@ pub async fn serve(config: Config, clock: Clock, shutdown: CancellationToken) ->
         .filter_map(|member| member.reader.pool().cloned())
         .collect();
     let webhook = webhook(&config, &clock, &shutdown, &mut workers)?;
+    let seen = members
+        .iter()
+        .map(|member| (member.database.name.clone(), member.shared.clone()))
+        .collect();
+    let (said, how) = watch::channel("the first run has not ended yet".to_owned());
+    let (timeouts, beats) = (config.timeouts, heart.clone());
     let context = http::Context {
         webhook: webhook.clone(),
         config,
@@ -133,6 +141,7 @@ pub async fn serve(config: Config, clock: Clock, shutdown: CancellationToken) ->
         context: context.clone(),
         judge: common.judge,
         webhook,
+        said,
         shutdown: shutdown.clone(),
     };
     workers.push(tokio::spawn(watch.watch()));
@@ -144,7 +153,17 @@ pub async fn serve(config: Config, clock: Clock, shutdown: CancellationToken) ->
             pool.close().await;
         }
     });
+    let tasks = workers.iter().chain([&http, &timetable]);
+    let systemd = Systemd {
+        tasks: tasks.map(JoinHandle::abort_handle).collect(),
+        workers: seen,
+        heart: beats,
+        timeouts,
+        said: how,
+        shutdown: shutdown.clone(),
+    };
     Ok(Serving {
+        systemd: Some(systemd),
         address,
         shutdown,
         workers,
@@ -259,6 +278,14 @@ impl Serving {
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Tells systemd from here on that the service is up, how it fares, and that it is alive; does nothing where it is not
+    /// systemd that started it. For the program that is the service: of a process it can be told by one only.
+    pub fn tell_systemd(&mut self) {
+        if let Some(systemd) = self.systemd.take().filter(|_| Systemd::is_there()) {
+            self.workers.push(tokio::spawn(systemd.tell()));
+        }
     }
 
     /// Waits until shutdown is asked for, then until everything has ended: the pass finishes its step first. That takes

@@ -5,10 +5,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::{caught::caught, changes::Told, health::health, http::Context, webhook::Queue};
+use super::{caught::caught, changes::Told, health::health, http::Context, systemd::sentence, webhook::Queue};
 
 /// A database that goes away between two passes is told within this and the time that a reading takes. Readings are those
 /// that HTTP shares.
@@ -23,6 +23,8 @@ pub(super) struct Watch {
     /// Told when a pass has ended, or canaries have landed.
     pub(super) judge: Arc<Notify>,
     pub(super) webhook: Option<Queue>,
+    /// Where it says how all fares, in a sentence.
+    pub(super) said: watch::Sender<String>,
     pub(super) shutdown: CancellationToken,
 }
 
@@ -57,7 +59,14 @@ impl Watch {
         }
         let mut status = self.context.status().await;
         status.databases.retain(|database| is_judged(&database.database));
-        for change in told.judge(&health(&status), self.context.clock.now(), Instant::now()) {
+        let health = health(&status);
+        let sentence = sentence(&health);
+        self.said.send_if_modified(|said| {
+            let is_new = *said != sentence;
+            *said = sentence;
+            is_new
+        });
+        for change in told.judge(&health, self.context.clock.now(), Instant::now()) {
             change.log();
             if let Some(webhook) = &self.webhook {
                 webhook.push(change);

@@ -9,9 +9,13 @@ mod cli;
 #[cfg(test)]
 mod deploy;
 #[cfg(test)]
+mod drain;
+#[cfg(test)]
 mod embedded;
 #[cfg(test)]
 mod exactly_once;
+#[cfg(test)]
+mod failover;
 #[cfg(test)]
 mod health_changes;
 #[cfg(test)]
@@ -28,6 +32,8 @@ mod library;
 mod life;
 #[cfg(test)]
 mod midnight;
+#[cfg(test)]
+mod neighbours;
 #[cfg(test)]
 mod operate;
 #[cfg(test)]
@@ -50,6 +56,8 @@ mod sql;
 mod states;
 #[cfg(test)]
 mod support;
+#[cfg(test)]
+mod systemd;
 #[cfg(test)]
 mod telemetry;
 #[cfg(test)]

@@ -97,8 +97,10 @@ fn what_makes_claims_wait_or_hides_a_failure_is_used_nowhere() {
         }
         for (at, _) in text.match_indices("detach partition") {
             let behind = &text[at..text.len().min(at + 80)];
+            // Those say in their own file why they may.
+            let is_drain = file.parent().unwrap().ends_with("ddl/drain");
             assert!(
-                behind.contains("concurrently") || behind.contains("finalize"),
+                is_drain || behind.contains("concurrently") || behind.contains("finalize"),
                 "{}: {behind}",
                 file.display()
             );

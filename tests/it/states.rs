@@ -325,7 +325,7 @@ async fn s32_a_service_role_without_what_it_needs_is_told_the_grant_as_one_would
 }
 
 #[tokio::test]
-async fn a_standby_is_a_state_and_work_goes_on_once_it_is_promoted() {
+async fn s33_a_standby_is_a_state_and_work_goes_on_once_it_is_promoted() {
     let mut own = server::own(&[]).await;
     let database = own.database().await;
     ask(&database.url, &["init"]).must(0, &[]);

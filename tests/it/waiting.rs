@@ -103,7 +103,7 @@ pub(crate) fn steady_claims(
     })
 }
 
-fn short_lived(mut spec: InboxSpec) -> InboxSpec {
+pub(crate) fn short_lived(mut spec: InboxSpec) -> InboxSpec {
     spec.policy.retention = Retention::For(TimeDelta::days(2));
     spec.policy.drop_grace = TimeDelta::hours(1);
     spec.policy.ahead = inboxd::Ahead::new(2).unwrap();

@@ -195,9 +195,10 @@ async fn run_service(mut config: Config, options: Serve, clock: Clock, json: boo
         .flat_map(|database| &database.inboxes)
         .map(|spec| spec.table.clone())
         .collect();
-    let serving = serve(config, clock, shutdown.clone()).await?;
+    let mut serving = serve(config, clock, shutdown.clone()).await?;
     let address = serving.address();
     tracing::info!(%address, "HTTP is served: /livez, /readyz, /v1/status");
+    serving.tell_systemd();
     if let Some(private) = &private {
         print(json, &private.greeting(&tables, address), text::greeting)?;
     }

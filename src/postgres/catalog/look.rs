@@ -20,6 +20,7 @@ pub(crate) struct Relation {
     pub(crate) is_pending: bool,
     pub(crate) has_default_replica_identity: bool,
     pub(crate) marker: Option<crate::pure::Marker>,
+    pub(crate) left_by_drain: Option<crate::pure::LeftByDrain>,
     pub(crate) owner: String,
     pub(crate) grants: BTreeSet<Grant>,
 }
@@ -64,6 +65,9 @@ async fn look_up(
             is_pending: row.try_get::<Option<bool>, _>("is_pending")?.unwrap_or(false),
             has_default_replica_identity: row.try_get("has_default_replica_identity")?,
             marker: row
+                .try_get::<Option<&str>, _>("comment")?
+                .and_then(|comment| comment.parse().ok()),
+            left_by_drain: row
                 .try_get::<Option<&str>, _>("comment")?
                 .and_then(|comment| comment.parse().ok()),
             owner: row.try_get("owner")?,

@@ -251,6 +251,9 @@ pub(super) fn read_relation(row: &PgRow, routing: Routing) -> Result<FoundRelati
             .try_get::<Option<&str>, _>("bounds")?
             .map(|text| Bounds::parse(text, routing)),
         detached_at: marker.as_ref().and_then(|marker| marker.detached_at),
+        left_by_drain: row
+            .try_get::<Option<&str>, _>("comment")?
+            .and_then(|comment| comment.parse().ok()),
         marker,
         has_key: row.try_get("has_key")?,
         owner: row.try_get("owner")?,

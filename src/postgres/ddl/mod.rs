@@ -3,6 +3,7 @@
 //! The invariant it keeps: nothing here makes a claim wait. Partitions are made as tables of their own and attached, taken
 //! out concurrently, and dropped only when they are part of nothing.
 
+mod drain;
 mod functions;
 mod inbox;
 mod leaving;
@@ -13,6 +14,7 @@ mod repair;
 use sqlx::{AssertSqlSafe, PgConnection};
 use uuid::Uuid;
 
+pub(crate) use self::drain::{Drained, drain};
 #[cfg(feature = "service")]
 pub(crate) use self::repair::LONGEST_KEY_BUILD;
 pub use self::{
@@ -52,6 +54,9 @@ pub async fn perform(connection: &mut PgConnection, work: Work<'_>, action: Acti
         Action::MarkDetached => leaving::mark_detached(connection, work).await,
         Action::Archive => leaving::archive(connection, work).await,
         Action::Drop => leaving::drop_detached(connection, work).await,
+        Action::DropDrained => drain::drop_what_is_left(connection, work).await,
+        // It comes in parts, and is asked between them whether to stop.
+        Action::Drain => Err(DbError::noticed(ErrorKind::Other, "a drain is asked for by its name")),
         Action::RepairMarker => partition::mark_attached(connection, work).await,
         Action::RepairKey => repair::key(connection, work).await,
         Action::RepairOwner => repair::owner(connection, work).await,

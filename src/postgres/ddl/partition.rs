@@ -18,13 +18,25 @@ use crate::{
 /// It is a table of its own until the attach, which takes SHARE UPDATE EXCLUSIVE on the inbox and so meets no claim. The
 /// check constraint that spares the attach its scan is dropped before anybody else can see the table.
 pub(super) async fn create(connection: &mut PgConnection, work: Work<'_>) -> Result<(), DbError> {
-    let (day, table) = (work.day()?, &work.spec.table);
-    let partition = work.relation();
-    let check = Sql::ident(&derive(table, Derived::PartitionCheck(day))?);
-    let [from, to] = ends(day, work.spec.policy.routing);
-
+    let day = work.day()?;
+    let key = Sql::ident(&derive(&work.spec.table, Derived::PartitionKey(day))?);
     let mut transaction = connection.begin().await.doing(|| "begin".to_owned())?;
     let on = &mut *transaction;
+    create_loose(on, work, day, key).await?;
+    comment(on, work, None).await?;
+    attach_to(on, work.inbox(), work, day).await?;
+    drop_check(on, work, day).await?;
+    journal::partition_created(on, work.inbox_id, day, &work.step.schema, &work.step.relation).await?;
+    transaction
+        .commit()
+        .await
+        .doing(|| "commit the new partition".to_owned())
+}
+
+/// Makes a table that is fit to be the partition of a day, with a check constraint that spares its attach the scan.
+pub(super) async fn create_loose(on: &mut PgConnection, work: Work<'_>, day: Day, key: Sql) -> Result<(), DbError> {
+    let partition = work.relation();
+    let [from, to] = ends(day, work.spec.policy.routing);
     let tablespace = match &work.parent.tablespace {
         Some(name) => Sql::of(
             " tablespace {{name}}",
@@ -43,7 +55,6 @@ pub(super) async fn create(connection: &mut PgConnection, work: Work<'_>) -> Res
     // Default privileges may have given it others; the owner's own show only under the new owner.
     repair::grants(on, work).await?;
     repair::replica_identity(on, work).await?;
-    let key = Sql::ident(&derive(table, Derived::PartitionKey(day))?);
     let keyed = [
         ("partition", partition.clone()),
         ("key", key),
@@ -51,26 +62,23 @@ pub(super) async fn create(connection: &mut PgConnection, work: Work<'_>) -> Res
     ];
     execute(on, include_str!("../../../sql/ddl/add_key.sql"), &keyed).await?;
     let checked = [
-        ("partition", partition.clone()),
-        ("check", check.clone()),
+        ("partition", partition),
+        ("check", check(work, day)?),
         ("column", Sql::fixed(work.spec.policy.routing.column())),
         ("from", from),
         ("to", to),
     ];
-    execute(on, include_str!("../../../sql/ddl/add_check.sql"), &checked).await?;
-    comment(on, work, None).await?;
-    attach_as(on, work, day).await?;
-    execute(
-        on,
-        include_str!("../../../sql/ddl/drop_check.sql"),
-        &[("partition", partition), ("check", check)],
-    )
-    .await?;
-    journal::partition_created(on, work.inbox_id, day, &work.step.schema, &work.step.relation).await?;
-    transaction
-        .commit()
-        .await
-        .doing(|| "commit the new partition".to_owned())
+    execute(on, include_str!("../../../sql/ddl/add_check.sql"), &checked).await
+}
+
+fn check(work: Work<'_>, day: Day) -> Result<Sql, DbError> {
+    Ok(Sql::ident(&derive(&work.spec.table, Derived::PartitionCheck(day))?))
+}
+
+/// Only in the transaction that made the table visible: on a partition that others can see this would lock them out.
+pub(super) async fn drop_check(on: &mut PgConnection, work: Work<'_>, day: Day) -> Result<(), DbError> {
+    let values = [("partition", work.relation()), ("check", check(work, day)?)];
+    execute(on, include_str!("../../../sql/ddl/drop_check.sql"), &values).await
 }
 
 /// Attaches a partition that is there. PostgreSQL checks that every row is of its day: where a check constraint equal to
@@ -79,15 +87,20 @@ pub(super) async fn attach(connection: &mut PgConnection, work: Work<'_>) -> Res
     let day = work.day()?;
     let mut transaction = connection.begin().await.doing(|| "begin".to_owned())?;
     mark(&mut transaction, work, None).await?;
-    attach_as(&mut transaction, work, day).await?;
+    attach_to(&mut transaction, work.inbox(), work, day).await?;
     journal::partition_attached(&mut transaction, work.inbox_id, day, work.step.oid).await?;
     transaction.commit().await.doing(|| "commit the attach".to_owned())
 }
 
-async fn attach_as(connection: &mut PgConnection, work: Work<'_>, day: Day) -> Result<(), DbError> {
+pub(super) async fn attach_to(
+    connection: &mut PgConnection,
+    parent: Sql,
+    work: Work<'_>,
+    day: Day,
+) -> Result<(), DbError> {
     let [from, to] = ends(day, work.spec.policy.routing);
     let values = [
-        ("inbox", work.inbox()),
+        ("inbox", parent),
         ("partition", work.relation()),
         ("from", from),
         ("to", to),
@@ -138,7 +151,7 @@ fn marker(work: Work<'_>, detached_at: Option<DateTime<Utc>>) -> Result<Marker, 
     })
 }
 
-async fn comment(
+pub(super) async fn comment(
     connection: &mut PgConnection,
     work: Work<'_>,
     detached_at: Option<DateTime<Utc>>,

@@ -92,7 +92,12 @@ impl Planner<'_> {
                 FindingCode::DefaultPartition,
                 Severity::Fail,
                 "a default partition hides missing days and prevents every concurrent detach".to_owned(),
-                "move its rows into partitions of their days, then detach and drop it".to_owned(),
+                if self.policy.drain_default {
+                    "runs drain it; if it stays, the `drain` step of the last run says what is in the way"
+                } else {
+                    "let runs drain it with drain_default = true; or move its rows into partitions of their days, detach and drop it"
+                }
+                .to_owned(),
             );
             return;
         }

@@ -2,6 +2,7 @@
 
 mod coverage;
 mod creation;
+mod drain;
 mod examine;
 mod finding;
 mod removal;
@@ -13,6 +14,8 @@ pub(super) mod tests;
 use chrono::{DateTime, Utc};
 
 use self::coverage::Coverage;
+#[cfg(feature = "maintain")]
+pub(crate) use self::drain::{DrainScope, drain_scope};
 pub(crate) use self::removal::distrust;
 pub use self::{
     finding::{Finding, FindingCode, Severity},
@@ -20,8 +23,8 @@ pub use self::{
 };
 use super::{Attachment, Day, Found, FoundInbox, FoundRelation, Ownership, Policy, Removals, Retention};
 
-/// How often one run plans and applies. A finalized detach shows only then what is to become of its table: the run looks
-/// once more, and after nothing else, for the caps are a run's.
+/// How often one run plans and applies. A finalized detach shows only then what is to become of its table, and a drained
+/// default partition what it kept from being done: the run looks once more, and after nothing else, for the caps are a run's.
 pub(crate) const ROUNDS: usize = 2;
 
 /// What a run would do to one inbox, with the findings that a person should see.
@@ -81,32 +84,28 @@ impl Plan {
 /// 10. What has expired is dropped, or kept, or moved to the archive's schema, as the policy says.
 /// 11. Nothing from today on is ever removed, and nothing that is not of points 5 and 6 is ever touched: it is reported.
 /// 12. While live replicas of the deployment are configured differently, the longer retention and the larger ahead rule.
+/// 13. A default partition is drained where the policy says so, under the conditions of a removal (clock and server): what is
+///     no longer remembered goes with it. Drained, it is dropped after the grace, or stays where what has expired is kept.
+///     What a drain left unfinished is dropped once there is nothing to drain.
 ///
 /// Planning again at the same instant never repeats a step that was applied; it gives none at all, unless a cap was used
-/// up, a detach was finalized (its grace must begin), or the grace is zero.
+/// up, a detach was finalized (its grace must begin), a default partition was drained, or the grace is zero.
 #[must_use]
 pub fn plan(now: DateTime<Utc>, policy: &Policy, found: &Found) -> Plan {
     let own = policy;
     let policy = &agreed(policy, found);
-    let mut planner = Planner {
-        now,
-        today: Day::containing(now),
-        policy,
-        was_overruled: (own.retention, own.ahead) != (policy.retention, policy.ahead),
-        found,
-        coverage: Coverage::of(&found.relations),
-        steps: Vec::new(),
-        findings: Vec::new(),
-        due: Removals::default(),
-    };
+    let mut planner = Planner::new(now, policy, found);
+    planner.was_overruled = (own.retention, own.ahead) != (policy.retention, policy.ahead);
     let runway = planner.coverage.runway(now);
     if planner.may_manage() {
         planner.examine();
         planner.finalize();
+        planner.drain();
         planner.create();
         planner.attach_what_was_detached_by_hand();
         planner.repair();
         planner.remove();
+        planner.drop_what_drains_left();
         planner.judge_runway(runway);
     }
     let retention = planner.retention();
@@ -150,6 +149,22 @@ struct Planner<'a> {
     steps: Vec<Step>,
     findings: Vec<Finding>,
     due: Removals,
+}
+
+impl<'a> Planner<'a> {
+    fn new(now: DateTime<Utc>, policy: &'a Policy, found: &'a Found) -> Self {
+        Self {
+            now,
+            today: Day::containing(now),
+            policy,
+            was_overruled: false,
+            found,
+            coverage: Coverage::of(&found.relations),
+            steps: Vec::new(),
+            findings: Vec::new(),
+            due: Removals::default(),
+        }
+    }
 }
 
 impl Planner<'_> {

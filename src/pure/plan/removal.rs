@@ -100,7 +100,7 @@ impl Planner<'_> {
         }
     }
 
-    fn grace_is_over(&self, detached_at: DateTime<Utc>) -> bool {
+    pub(super) fn grace_is_over(&self, detached_at: DateTime<Utc>) -> bool {
         // A grace that ends after the last instant there is never ends.
         detached_at
             .checked_add_signed(self.policy.drop_grace)

@@ -35,6 +35,10 @@ pub enum Action {
     Archive,
     /// Drop a detached partition.
     Drop,
+    /// Copy the rows of a default partition into partitions of their days, then exchange it for them.
+    Drain,
+    /// Drop a default partition that was drained, or what a drain did not finish.
+    DropDrained,
 }
 
 impl Action {
@@ -56,7 +60,14 @@ impl Action {
             Self::MarkDetached => "mark_detached",
             Self::Archive => "archive",
             Self::Drop => "drop",
+            Self::Drain => "drain",
+            Self::DropDrained => "drop_drained",
         }
+    }
+
+    /// Whether only another look shows what there is to do after it.
+    pub(crate) fn asks_for_another_look(self) -> bool {
+        matches!(self, Self::Finalize | Self::Drain)
     }
 }
 
@@ -167,7 +178,15 @@ impl Step {
                 vec![own("SHARE UPDATE EXCLUSIVE", "no claim waits")]
             }
             Action::MarkDetached => vec![own("SHARE UPDATE EXCLUSIVE", "it is no longer part of the inbox")],
-            Action::Archive | Action::Drop => vec![own(
+            Action::Drain => vec![
+                Lock {
+                    mode: "ACCESS EXCLUSIVE",
+                    on: found.table.to_string(),
+                    effect: "once, when all is copied: claims wait, a tenth of a second for the lock and a second under it at most",
+                },
+                own("ACCESS EXCLUSIVE", "with it; while its rows are copied, ACCESS SHARE"),
+            ],
+            Action::Archive | Action::Drop | Action::DropDrained => vec![own(
                 "ACCESS EXCLUSIVE",
                 "it is no longer part of the inbox; none on the inbox itself",
             )],

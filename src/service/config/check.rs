@@ -189,6 +189,12 @@ fn parse_url(url: &str) -> Result<PgConnectOptions, &'static str> {
     if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
         return Err("it begins otherwise");
     }
+    let authority = url
+        .split_once("://")
+        .and_then(|(_, rest)| rest.split(['/', '?']).next());
+    if authority.is_some_and(|authority| authority.rsplit('@').next().is_some_and(|hosts| hosts.contains(','))) {
+        return Err("it names one host: an address that follows the primary, such as a virtual IP or a proxy's");
+    }
     PgConnectOptions::from_str(url)
         .map_err(|_| "it cannot be read; a special character in the password must be percent-encoded")
 }

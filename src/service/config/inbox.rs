@@ -135,6 +135,11 @@ fn spec(problems: &mut Problems, index: usize, raw: RawInbox, database: &str, cl
         i64::from(Policy::DEFAULT_MAX_DROPS_PER_RUN),
         (1, 10_000),
     );
+    let drain_default = problems.choice(
+        &key("drain_default"),
+        raw.drain_default.as_deref(),
+        &[("false", false), ("true", true)],
+    );
     let defaults = ClaimSpec::default();
     let std = |delta: TimeDelta| delta.to_std().unwrap_or_default();
     let claim = ClaimSpec {
@@ -182,6 +187,7 @@ fn spec(problems: &mut Problems, index: usize, raw: RawInbox, database: &str, cl
             max_drops_per_run: u32::try_from(max_drops).unwrap_or(1),
             max_clock_skew: clocks.max_skew,
             max_clock_leap: clocks.max_leap,
+            drain_default: drain_default?,
         },
         claim,
         before_drop,

@@ -13,6 +13,7 @@ use super::{
     },
     ask::Ended,
     guard::Session,
+    state::Shared,
 };
 use crate::{
     clock::Clock,
@@ -75,6 +76,8 @@ pub(super) struct Work<'a> {
     pub(super) counters: &'a Counters,
     /// Where the guard finds who serves our session, and that we do not wait for it.
     pub(super) session: &'a Session,
+    /// Where it shows that it makes progress.
+    pub(super) shared: &'a Shared,
 }
 
 impl Work<'_> {
@@ -113,8 +116,10 @@ impl Work<'_> {
         };
         // Only before a drop can be told how much it gives back. Where that fails, the pass itself says what is wrong.
         let sizes = catalog::leaving_sizes(&mut connection).await.unwrap_or_default();
+        // Asked between steps, and while a command runs: each time is a sign of life.
         let stop = || {
             self.session.is_awake();
+            self.shared.beat();
             self.shutdown.is_cancelled()
         };
         let request = PassRequest {

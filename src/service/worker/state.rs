@@ -38,6 +38,8 @@ pub(super) struct WorkerState {
     pub(super) logged: Option<String>,
     /// The run in hand.
     pub(super) going: Option<Uuid>,
+    /// When it last showed that it makes progress.
+    pub(super) pulse: Option<Instant>,
 }
 
 impl WorkerState {
@@ -67,6 +69,25 @@ impl Shared {
     /// The run that this worker has in hand.
     pub(in crate::service) fn going(&self) -> Option<Uuid> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).going
+    }
+
+    /// The pass in hand makes progress.
+    pub(in crate::service) fn beat(&self) {
+        self.update(|state| state.pulse = Some(Instant::now()));
+    }
+
+    /// How long the pass in hand has shown no progress; none where there is no pass in hand.
+    pub(in crate::service) fn pass_is_silent_for(&self) -> Option<Duration> {
+        let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(state.pulse?.elapsed())
+    }
+
+    /// Sets the last sign of life back, where the machine has run for that long.
+    #[cfg(test)]
+    pub(in crate::service) fn was_silent_since(&self, ago: Duration) -> bool {
+        let long_ago = Instant::now().checked_sub(ago);
+        self.update(|state| state.pulse = long_ago);
+        long_ago.is_some()
     }
 
     /// Whether its health is worth telling.

@@ -31,6 +31,7 @@ pub(crate) fn spec(table: &str) -> InboxSpec {
             max_drops_per_run: 4,
             max_clock_skew: TimeDelta::minutes(5),
             max_clock_leap: TimeDelta::days(7),
+            drain_default: false,
         },
         claim: ClaimSpec::default(),
         before_drop: None,

@@ -82,6 +82,12 @@ impl OwnServer {
         Self { cluster, folder }
     }
 
+    /// The server whose data lies in the folder already.
+    pub(crate) async fn start_again(folder: Folder) -> Self {
+        let options = options_in(folder.path());
+        Self::start(folder, options).await
+    }
+
     /// A fresh, empty database with a name that no other test has.
     pub(crate) async fn database(&self) -> TestDatabase {
         static NUMBER: AtomicU32 = AtomicU32::new(1);

@@ -183,22 +183,26 @@ pub(super) fn any_policy() -> impl Strategy<Value = Policy> {
         prop_oneof![6 => 1u32..6, 1 => Just(0), 1 => Just(u32::MAX)],
         any_length(),
         any_length(),
+        any::<bool>(),
     )
-        .prop_map(|(by_id, ahead, retention, drop_grace, cap, skew, leap)| Policy {
-            routing: if by_id {
-                Routing::MessageId
-            } else {
-                Routing::ProcessedAt
+        .prop_map(
+            |(by_id, ahead, retention, drop_grace, cap, skew, leap, drain_default)| Policy {
+                routing: if by_id {
+                    Routing::MessageId
+                } else {
+                    Routing::ProcessedAt
+                },
+                consumers: Consumers::One,
+                ahead: Ahead::new(ahead).unwrap(),
+                retention,
+                on_expiry: OnExpiry::Drop,
+                drop_grace,
+                max_drops_per_run: cap,
+                max_clock_skew: skew,
+                max_clock_leap: leap,
+                drain_default,
             },
-            consumers: Consumers::One,
-            ahead: Ahead::new(ahead).unwrap(),
-            retention,
-            on_expiry: OnExpiry::Drop,
-            drop_grace,
-            max_drops_per_run: cap,
-            max_clock_skew: skew,
-            max_clock_leap: leap,
-        })
+        )
 }
 
 /// Any instant, those beside midnight often.

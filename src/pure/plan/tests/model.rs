@@ -44,6 +44,7 @@ pub(in crate::pure) fn policy() -> Policy {
         max_drops_per_run: 4,
         max_clock_skew: TimeDelta::minutes(5),
         max_clock_leap: TimeDelta::days(7),
+        drain_default: false,
     }
 }
 
@@ -131,6 +132,7 @@ pub(in crate::pure) fn attach(found: &mut Found, day: Day) -> &mut FoundRelation
             detached_at: None,
         }),
         detached_at: None,
+        left_by_drain: None,
         has_key: true,
         owner: parent.owner.clone(),
         grants: parent.grants.clone(),
@@ -217,8 +219,11 @@ fn apply_step(found: &mut Found, step: &Step, now: DateTime<Utc>) {
         let attachment = match step.action {
             Action::Create => return,
             Action::Finalize => Attachment::PendingDetach,
-            Action::Attach | Action::MarkDetached | Action::Archive | Action::Drop => Attachment::Loose,
+            Action::Attach | Action::MarkDetached | Action::Archive | Action::Drop | Action::DropDrained => {
+                Attachment::Loose
+            }
             Action::MarkAttached
+            | Action::Drain
             | Action::Detach
             | Action::RepairKey
             | Action::RepairOwner

@@ -178,6 +178,7 @@ proptest! {
         let rank = |step: &Step| match step.action {
             Action::Finalize => (0, 0),
             Action::MarkAttached => (0, 1),
+            Action::Drain => (0, 2),
             // Today and ahead in order, then back from yesterday.
             Action::Create => match today.days_until(step.day.unwrap()) {
                 offset @ 0.. => (1, offset),
@@ -194,6 +195,7 @@ proptest! {
             Action::Detach => (5, today.days_until(step.day.unwrap())),
             Action::MarkDetached => (6, today.days_until(step.day.unwrap())),
             Action::Archive | Action::Drop => (7, today.days_until(step.day.unwrap())),
+            Action::DropDrained => (8, 0),
         };
         prop_assert!(plan.steps.is_sorted_by_key(rank), "{:?}", shown(&plan));
         let pending = world.found.relations.iter().filter(|relation| relation.attachment == Attachment::PendingDetach);
@@ -249,7 +251,7 @@ proptest! {
         let World { now, policy, mut found } = world.in_order();
         let first = plan(now, &policy, &found);
         let cap = policy.max_drops_per_run as usize;
-        let is_calm = count(&first, Action::Finalize) == 0
+        let is_calm = !first.steps.iter().any(|step| step.action.asks_for_another_look())
             && !first.findings.iter().any(|finding| finding.code == FindingCode::BlockedByCap)
             && policy.drop_grace > TimeDelta::zero();
         // Detached and dropped at `cap` a round; a finalize costs a round, its mark another.

@@ -3,7 +3,9 @@
 use chrono::TimeDelta;
 
 use super::model::*;
-use crate::pure::{Attachment, Bounds, FindingCode, Policy, Retention, Severity, plan};
+use crate::pure::{
+    Attachment, Bounds, FindingCode, Found, LeftByDrain, Ownership, Policy, RelationKind, Retention, Severity, plan,
+};
 
 const NOON: &str = "2026-12-10T12:00:00Z";
 
@@ -233,6 +235,81 @@ fn s28_beside_a_default_partition_days_are_made_and_drops_go_on_but_nothing_is_d
     let blocked = only(&plan, FindingCode::BlockedByDefault);
     assert_eq!(blocked.severity, Severity::Warn);
     assert!(blocked.message.starts_with("2 expired"), "{}", blocked.message);
+}
+
+#[test]
+fn s28_a_default_partition_is_drained_first_where_the_policy_says_so_and_dropped_after_the_grace() {
+    let now = at(NOON);
+    let policy = Policy {
+        drain_default: true,
+        ..policy()
+    };
+    let mut found = healthy(now, &policy);
+    found.relations.pop();
+    attach_days(&mut found, day("2026-12-01"), day("2026-12-01"));
+    let default = attach(&mut found, day("2000-01-01"));
+    (default.name, default.bounds, default.marker) = (ident("inbox_default"), Some(Bounds::Default), None);
+    let (found, first) = run(found, &policy, now);
+    assert_eq!(shown(&first), ["drain inbox_default", "create 2026-12-17"]);
+    let (found, second) = run(found, &policy, now);
+    assert_eq!(shown(&second), ["detach 2026-12-01"], "nothing prevents it any more");
+    assert_eq!(only(&second, FindingCode::DefaultPartition).severity, Severity::Info);
+    let (found, third) = run(found, &policy, now + policy.drop_grace);
+    assert!(
+        shown(&third).contains(&"drop_drained inbox_default".to_owned()),
+        "{:?}",
+        shown(&third)
+    );
+    assert!(found.relations.iter().all(|relation| relation.left_by_drain.is_none()));
+}
+
+#[test]
+fn s28_nothing_is_drained_under_a_clock_or_on_a_server_that_is_not_trusted() {
+    let now = at(NOON);
+    let policy = Policy {
+        drain_default: true,
+        ..policy()
+    };
+    let mut found = healthy(now, &policy);
+    let default = attach(&mut found, day("2000-01-01"));
+    (default.name, default.bounds, default.marker) = (ident("inbox_default"), Some(Bounds::Default), None);
+    let with = |change: fn(&mut Found)| {
+        let mut found = found.clone();
+        change(&mut found);
+        shown(&plan(now, &policy, &found))
+    };
+    assert_eq!(with(|_| {}), ["drain inbox_default"]);
+    assert_eq!(with(|found| found.ownership = Ownership::OtherServer), [""; 0]);
+    assert_eq!(with(|found| found.clocks.host -= TimeDelta::hours(1)), [""; 0]);
+    assert_eq!(
+        with(|found| found.relations.last_mut().unwrap().kind = RelationKind::PartitionedTable),
+        [""; 0]
+    );
+}
+
+#[test]
+fn s28_what_an_unfinished_drain_left_goes_once_there_is_nothing_to_drain() {
+    let now = at(NOON);
+    let mut found = healthy(now, &policy());
+    let left = |inbox| LeftByDrain::Copies {
+        inbox,
+        of: 7,
+        pages: 0,
+        since: 3,
+    };
+    for (name, inbox) in [("inbox_drain", INBOX), ("other_drain", OTHER_INBOX)] {
+        let copies = loose(&mut found, day("2000-01-01"), None);
+        (copies.name, copies.marker, copies.left_by_drain) = (ident(name), None, Some(left(inbox)));
+        copies.kind = RelationKind::PartitionedTable;
+    }
+    assert_eq!(shown(&plan(now, &policy(), &found)), ["drop_drained inbox_drain"]);
+    let default = attach(&mut found, day("2000-01-02"));
+    (default.name, default.bounds, default.marker) = (ident("inbox_default"), Some(Bounds::Default), None);
+    let policy = Policy {
+        drain_default: true,
+        ..policy()
+    };
+    assert_eq!(shown(&plan(now, &policy, &found)), ["drain inbox_default"]);
 }
 
 #[test]

@@ -575,3 +575,75 @@ fn a_token_that_cannot_be_had_or_guarded_is_refused_without_being_shown() {
         &["http.open_metrics", "maybe"],
     );
 }
+
+#[test]
+fn a_url_of_several_hosts_is_refused_with_what_to_do_instead() {
+    let refused = |url: &str| load("", &[("DATABASE_URL", url)]).unwrap_err().to_string();
+    for url in ["postgres://u:p@one:5432,two:5432/app", "postgres://one,two/app"] {
+        assert_tells(&refused(url), &["database.url", "an address that follows the primary"]);
+    }
+    assert!(
+        load(
+            "",
+            &[("DATABASE_URL", "postgres://u:a%2Cb,c@one/app?application_name=a,b")]
+        )
+        .is_ok()
+    );
+}
+
+/// Texts that are nearly configurations.
+fn nearly_toml() -> impl proptest::strategy::Strategy<Value = String> {
+    use proptest::prelude::*;
+    let key = proptest::sample::select(vec![
+        "deployment",
+        "url",
+        "table",
+        "name",
+        "ahead",
+        "retention",
+        "drop_grace",
+        "max_batch",
+        "drain_default",
+        "owner",
+        "consumer_roles",
+        "cron",
+        "lock_timeout",
+        "listen",
+        "read_tokens",
+        "secret_file",
+        "format",
+        "no_such_key",
+    ]);
+    let section = proptest::sample::select(vec![
+        "",
+        "[database]",
+        "[[inbox]]",
+        "[schedule]",
+        "[maintenance]",
+        "[http]",
+        "[log]",
+    ]);
+    let value = prop_oneof![
+        "'[ -~]{0,12}'",
+        "[0-9]{1,25}",
+        "\\[[0-9', ]{0,8}\\]",
+        ".{0,12}",
+        "'(7d|1h|forever|0|-1d)'"
+    ];
+    let line = (section, key, value).prop_map(|(section, key, value)| format!("{section}\n{key} = {value}\n"));
+    proptest::collection::vec(line, 0..6).prop_map(|lines| lines.concat())
+}
+
+proptest::proptest! {
+    #[test]
+    fn whatever_a_file_says_is_taken_or_refused_with_a_sentence_and_no_password(
+        text in proptest::prop_oneof![nearly_toml(), "(?s).{0,80}"],
+    ) {
+        let said = match load(&text, &[("DATABASE_URL", "postgres://inboxd:s3cr3t-f0r-n0b0dy@localhost/app")]) {
+            Ok(config) => format!("{config:?}"),
+            Err(error) => error.to_string(),
+        };
+        proptest::prop_assert!(!said.is_empty());
+        proptest::prop_assert!(!said.contains("s3cr3t-f0r-n0b0dy"), "{said}");
+    }
+}

@@ -75,10 +75,7 @@ impl Proxy {
         port.set_reuseport(true).unwrap();
         port.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
         let address = port.local_addr().unwrap();
-        let upstream = match options.get_socket() {
-            Some(folder) => Upstream::Unix(folder.join(format!(".s.PGSQL.{}", options.get_port()))),
-            None => Upstream::Tcp(options.get_host().to_owned(), options.get_port()),
-        };
+        let upstream = upstream(options);
         let mut proxy = Self {
             options: without_socket(options)
                 .host("127.0.0.1")
@@ -206,6 +203,14 @@ impl Proxy {
         }));
     }
 
+    /// Leads to another server from now on, as an address does that is moved. Those that are there are cut.
+    pub(crate) async fn move_to(&mut self, options: &PgConnectOptions) {
+        self.refuse().await;
+        self.cut_all();
+        self.upstream = upstream(options);
+        self.allow().await;
+    }
+
     /// Holds every answer of the server back from now on, on all connections.
     pub(crate) fn hold(&self) {
         self.shared.held.send_replace(true);
@@ -223,6 +228,13 @@ impl Drop for Proxy {
             accepting.abort();
         }
         self.cut_all();
+    }
+}
+
+fn upstream(options: &PgConnectOptions) -> Upstream {
+    match options.get_socket() {
+        Some(folder) => Upstream::Unix(folder.join(format!(".s.PGSQL.{}", options.get_port()))),
+        None => Upstream::Tcp(options.get_host().to_owned(), options.get_port()),
     }
 }
 
