@@ -27,6 +27,9 @@ mod library;
 #[cfg(test)]
 mod life;
 #[cfg(test)]
+#[cfg(feature = "nats")] // apart: the lints know a test by the line above alone
+mod middleware;
+#[cfg(test)]
 mod midnight;
 #[cfg(test)]
 mod operate;
