@@ -16,6 +16,7 @@ use tokio::sync::watch;
 
 use super::{
     Delivery, IdSource, MissingId, Source, State, Unclaimable,
+    failures::Failures,
     gate::{Gate, backoff},
     one::One,
     settings::Settings,
@@ -41,6 +42,7 @@ pub struct Consumer<D> {
     pool: PgPool,
     settings: Settings<D>,
     gate: Gate,
+    failures: Failures,
 }
 
 impl<D> fmt::Debug for Consumer<D> {
@@ -65,6 +67,7 @@ impl<D: Delivery> Consumer<D> {
             pool,
             settings: Settings::new(id),
             gate: Gate::new(),
+            failures: Failures::default(),
         }
     }
 
@@ -104,8 +107,8 @@ impl<D: Delivery> Consumer<D> {
     }
 
     /// Sets at which delivery a message whose handler fails is rejected, at least the first; 5 by default. The broker's count
-    /// is taken where it has one; it holds all deliveries, also those that did not fail. Where it has none, a message is tried
-    /// again without bound: set the broker's own.
+    /// is taken where it has one; it holds all deliveries, also those that did not fail. Where it has none, or a lower one, the
+    /// failures that this consumer remembers are counted: another one, or the next process, tries it as often again.
     #[must_use]
     pub fn with_attempts(mut self, attempts: u32) -> Self {
         self.settings.attempts = attempts.max(1);
@@ -169,15 +172,50 @@ impl<D: Delivery> Consumer<D> {
     /// A broker or a database that is away does not end it. When the returned future is dropped, the transactions of what is
     /// in hand are rolled back, and their messages stay with the broker.
     ///
-    /// The compiler cannot see that the future may move between threads, so that it cannot be given to `tokio::spawn`: await it
-    /// in `main`, join it with others, or give it a thread or a `LocalSet`.
+    /// The future can be given to `tokio::spawn` if the handler is a function, or an `async move` closure: one that borrows is
+    /// one that the compiler cannot follow between threads. What several handlers share, share by an `Arc`.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # use std::sync::Arc;
+    /// # use inboxd::claim::middleware::{Consumer, Delivery, Source};
+    /// # use sqlx::{Postgres, Transaction};
+    /// struct Orders { table: String }
+    ///
+    /// impl Orders {
+    ///     async fn handle<D: Delivery>(&self, tx: &mut Transaction<'_, Postgres>, delivery: &D) -> Result<(), sqlx::Error> {
+    ///         // …
+    /// #       let _ = (tx, &self.table, delivery.payload());
+    ///         Ok(())
+    ///     }
+    /// }
+    ///
+    /// # fn example<S: Source<Delivery: Sync + 'static> + 'static>(
+    /// #     consumer: Arc<Consumer<S::Delivery>>, source: S, shutdown: tokio::sync::oneshot::Receiver<()>, orders: Orders
+    /// # ) {
+    /// let orders = Arc::new(orders);
+    /// let running = tokio::spawn(async move {
+    ///     let shutdown = async { drop(shutdown.await) };
+    ///     let handler = async move |tx: &mut Transaction<'_, Postgres>, delivery: &S::Delivery| orders.handle(tx, delivery).await;
+    ///     consumer.run(source, shutdown, handler).await;
+    /// });
+    /// # drop(running);
+    /// # }
+    /// ```
     pub async fn run<S, H, E>(&self, source: S, shutdown: impl Future<Output = ()>, handler: H)
     where
         S: Source<Delivery = D>,
         H: AsyncFn(&mut Transaction<'_, Postgres>, &D) -> Result<(), E>,
         E: Into<BoxError>,
     {
-        let one = One::new(&self.inbox, &self.pool, &self.settings, &self.gate, &handler);
+        let one = One::new(
+            &self.inbox,
+            &self.pool,
+            &self.settings,
+            &self.gate,
+            &self.failures,
+            &handler,
+        );
         let mut shutdown = pin!(shutdown);
         let mut in_hand = FuturesUnordered::new();
         let mut state = self.gate.subscribe();
@@ -221,7 +259,7 @@ impl<D: Delivery> Consumer<D> {
                 Ok(delivery) => {
                     if failures > 0 {
                         tracing::info!(inbox = %self.inbox.table(), failures, "the broker is back");
-                        self.gate.enter(State::Running);
+                        self.gate.set_broker_away(false);
                     }
                     return delivery.map(|delivery| (source, delivery));
                 }
@@ -232,7 +270,7 @@ impl<D: Delivery> Consumer<D> {
                         pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX),
                         "the broker gives no deliveries; it is asked again after a pause"
                     );
-                    self.gate.enter(State::BrokerAway);
+                    self.gate.set_broker_away(true);
                     failures = failures.saturating_add(1);
                     Delay::new(pause).await;
                 }

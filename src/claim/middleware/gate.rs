@@ -42,6 +42,7 @@ pub(super) struct Gate {
     /// Whether one of the deliveries in hand is trying whether things are well again. The others wait for it: a database that
     /// comes back is not met by all of them at once.
     is_probed: AtomicBool,
+    is_broker_away: AtomicBool,
 }
 
 /// The right to try while the gate is closed. It opens when this is dropped.
@@ -53,6 +54,7 @@ impl Gate {
         Self {
             state: watch::Sender::new(State::Idle),
             is_probed: AtomicBool::new(false),
+            is_broker_away: AtomicBool::new(false),
         }
     }
 
@@ -65,7 +67,7 @@ impl Gate {
     }
 
     /// Enters a state, unless it is draining, which ends with the run.
-    pub(super) fn enter(&self, state: State) {
+    fn enter(&self, state: State) {
         self.state.send_if_modified(|now| {
             let changes = *now != state && *now != State::Draining;
             if changes {
@@ -75,8 +77,24 @@ impl Gate {
         });
     }
 
+    /// Whether the broker is away. It does not close the gate, and what keeps it closed is said first.
+    pub(super) fn set_broker_away(&self, is_away: bool) {
+        self.is_broker_away.store(is_away, Ordering::SeqCst);
+        if self.is_open() {
+            self.enter(self.state_when_open());
+        }
+    }
+
+    fn state_when_open(&self) -> State {
+        match self.is_broker_away.load(Ordering::SeqCst) {
+            true => State::BrokerAway,
+            false => State::Running,
+        }
+    }
+
     /// A run begins, or ends.
     pub(super) fn reset(&self, state: State) {
+        self.is_broker_away.store(false, Ordering::SeqCst);
         self.state.send_replace(state);
     }
 
@@ -124,7 +142,7 @@ impl Probe<'_> {
 impl Drop for Probe<'_> {
     fn drop(&mut self) {
         self.0.is_probed.store(false, Ordering::SeqCst);
-        self.0.enter(State::Running);
+        self.0.enter(self.0.state_when_open());
     }
 }
 
@@ -159,5 +177,17 @@ mod tests {
         assert_eq!(gate.state(), State::DatabaseAway);
         drop(probe);
         assert!(gate.is_open() && gate.state().is_ready());
+    }
+
+    #[test]
+    fn a_broker_that_is_away_is_said_once_the_database_is_back() {
+        let gate = Gate::new();
+        let probe = gate.close(State::DatabaseAway);
+        gate.set_broker_away(true);
+        assert_eq!(gate.state(), State::DatabaseAway);
+        drop(probe);
+        assert_eq!(gate.state(), State::BrokerAway);
+        gate.set_broker_away(false);
+        assert!(gate.state().is_ready());
     }
 }

@@ -25,6 +25,7 @@
 
 mod consumer;
 mod delivery;
+mod failures;
 mod gate;
 mod ids;
 mod metrics;

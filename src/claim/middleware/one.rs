@@ -2,8 +2,9 @@
 
 use std::{
     future::Future,
-    panic::AssertUnwindSafe,
+    panic::{AssertUnwindSafe, catch_unwind},
     pin::pin,
+    sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
 };
 
@@ -17,12 +18,13 @@ use tracing::Instrument;
 
 use super::{
     Delivery, Rejection, State, Unclaimable,
+    failures::Failures,
     gate::{Gate, Probe, backoff},
     ids::{id_of, rejection},
     settings::Settings,
     table::{Attempt, Judgement, judge},
 };
-use crate::claim::{BoxError, Inbox, Message, unit::within};
+use crate::claim::{BoxError, Inbox, Message, Outcome, unit::within};
 
 /// The longest wait for the database's answer to whether it is there.
 const PROBE_LIMIT: Duration = Duration::from_secs(5);
@@ -33,6 +35,7 @@ pub(super) struct One<'c, D, H> {
     pool: &'c PgPool,
     settings: &'c Settings<D>,
     gate: &'c Gate,
+    failures: &'c Failures,
     handler: &'c H,
 }
 
@@ -55,6 +58,7 @@ where
         pool: &'c PgPool,
         settings: &'c Settings<D>,
         gate: &'c Gate,
+        failures: &'c Failures,
         handler: &'c H,
     ) -> Self {
         Self {
@@ -62,12 +66,16 @@ where
             pool,
             settings,
             gate,
+            failures,
             handler,
         }
     }
 
     pub(super) async fn handle(&self, delivery: D) {
-        let settlement = match self.message(&delivery) {
+        // Functions of the consumer's may run in there.
+        let message = catch_unwind(AssertUnwindSafe(|| self.message(&delivery)))
+            .unwrap_or_else(|panic| Err(rejection(&delivery, "unreadable", what_it_said(&*panic))));
+        let settlement = match message {
             Err(rejection) => Settlement::Reject(rejection),
             Ok(message) => {
                 let span = tracing::info_span!(
@@ -104,27 +112,19 @@ where
                 return Settlement::Leave;
             }
             let attempt = self.attempt(delivery, message).await;
-            let state = match judge(&attempt) {
-                Judgement::Ack => return Settlement::Ack,
-                Judgement::Leave => return Settlement::Leave,
-                Judgement::Unclaimable => return self.unclaimable(delivery, &attempt),
-                Judgement::Retry => return self.retry(delivery, &attempt).await,
-                Judgement::Failed => return self.failed(delivery, &attempt).await,
-                Judgement::FailedOrAway if self.is_database_there().await => {
-                    return self.failed(delivery, &attempt).await;
-                }
-                Judgement::FailedOrAway | Judgement::Away => State::DatabaseAway,
+            let state = match self.judgement(&attempt).await {
+                Judgement::Away => State::DatabaseAway,
                 Judgement::Paused => State::Paused,
-                Judgement::InFlight => {
-                    // It is claimable again, or nearly so: the gate opens.
-                    probe = None;
-                    if began.elapsed() >= self.settings.in_flight_patience {
-                        return self.retry(delivery, &attempt).await;
-                    }
-                    State::Running
+                Judgement::InFlight if began.elapsed() < self.settings.in_flight_patience => State::Running,
+                judgement => {
+                    // The database has answered, and messages can be claimed: the others need not wait for what follows.
+                    drop(probe);
+                    return self.settlement(delivery, message, &attempt, judgement).await;
                 }
             };
-            if state != State::Running {
+            if state == State::Running {
+                probe = None;
+            } else {
                 match &probe {
                     Some(probe) => probe.enter(state),
                     None => probe = self.gate.close(state),
@@ -138,17 +138,47 @@ where
         }
     }
 
+    /// Ends at once what is judged without doubt, and asks the database otherwise.
+    async fn judgement(&self, attempt: &Attempt) -> Judgement {
+        match judge(attempt) {
+            Judgement::FailedOrAway if self.is_database_there().await => Judgement::Failed,
+            Judgement::FailedOrAway => Judgement::Away,
+            judgement => judgement,
+        }
+    }
+
+    /// What the broker is told of an attempt that nothing holds up.
+    async fn settlement(&self, delivery: &D, message: &Message, attempt: &Attempt, judgement: Judgement) -> Settlement {
+        let settlement = match judgement {
+            Judgement::Ack => Settlement::Ack,
+            Judgement::Leave => Settlement::Leave,
+            Judgement::Unclaimable => self.unclaimable(delivery, attempt),
+            Judgement::Failed => self.failed(delivery, message, attempt).await,
+            _ => self.retry(delivery, attempt, 0).await,
+        };
+        if let Settlement::Ack | Settlement::Reject(_) = settlement {
+            self.failures.forget(message.id());
+        }
+        settlement
+    }
+
     async fn attempt(&self, delivery: &D, message: &Message) -> Attempt {
         let handler = self.handler;
-        let processing = self
-            .inbox
-            .process(self.pool, message, async |tx| handler(tx, delivery).await);
+        let is_worked_on = AtomicBool::new(true);
+        let processing = self.inbox.process(self.pool, message, async |tx| {
+            is_worked_on.store(true, Ordering::SeqCst);
+            let result = handler(tx, delivery).await;
+            is_worked_on.store(result.is_err(), Ordering::SeqCst);
+            result
+        });
         // What the handler has left half-way is rolled back, and nothing else of ours is touched by it.
         let caught = AssertUnwindSafe(processing).catch_unwind();
         match within(self.settings.deadline, caught).await {
             Some(Ok(result)) => Attempt::Ended(result),
             Some(Err(panic)) => Attempt::Panicked(what_it_said(&*panic)),
-            None => Attempt::TimedOut(self.settings.deadline),
+            None if is_worked_on.into_inner() => Attempt::TimedOut(self.settings.deadline),
+            // The commit may have been on its way.
+            None => Attempt::Ended(Ok(Outcome::Unknown)),
         }
     }
 
@@ -172,15 +202,21 @@ where
         }
     }
 
-    async fn failed(&self, delivery: &D, attempt: &Attempt) -> Settlement {
-        if delivery.attempt().is_some_and(|count| count >= self.settings.attempts) {
-            return Settlement::Reject(rejection(delivery, attempt.label(), attempt.detail()));
+    async fn failed(&self, delivery: &D, message: &Message, attempt: &Attempt) -> Settlement {
+        let failures = self.failures.count(message.id());
+        let count = delivery.attempt().unwrap_or(1).max(failures);
+        if count >= self.settings.attempts {
+            let rejection = rejection(delivery, attempt.label(), attempt.detail());
+            return Settlement::Reject(Rejection {
+                attempt: count,
+                ..rejection
+            });
         }
-        self.retry(delivery, attempt).await
+        self.retry(delivery, attempt, failures).await
     }
 
-    async fn retry(&self, delivery: &D, attempt: &Attempt) -> Settlement {
-        let pause = self.pause(delivery.attempt().unwrap_or(1).saturating_sub(1));
+    async fn retry(&self, delivery: &D, attempt: &Attempt, failures: u32) -> Settlement {
+        let pause = self.pause(delivery.attempt().unwrap_or(1).max(failures).saturating_sub(1));
         tracing::warn!(
             outcome = attempt.label(),
             detail = attempt.detail(),

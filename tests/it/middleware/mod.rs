@@ -3,6 +3,7 @@
 mod failures;
 mod outages;
 mod settled;
+mod spawned;
 
 use std::{sync::Mutex, time::Duration};
 
