@@ -27,7 +27,7 @@ mod library;
 #[cfg(test)]
 mod life;
 #[cfg(test)]
-#[cfg(feature = "nats")] // apart: the lints know a test by the line above alone
+#[cfg(any(feature = "nats", feature = "rabbitmq"))] // apart: the lints know a test by the line above alone
 mod middleware;
 #[cfg(test)]
 mod midnight;

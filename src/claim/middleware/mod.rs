@@ -32,6 +32,8 @@ mod metrics;
 #[cfg(feature = "nats")]
 pub mod nats;
 mod one;
+#[cfg(feature = "rabbitmq")]
+pub mod rabbitmq;
 mod settings;
 mod table;
 
