@@ -7,6 +7,9 @@
 //! | feature | what it adds | for whom |
 //! | --- | --- | --- |
 //! | none | the pure core, and [`claim`]: the library half | consumers |
+//! | `middleware` | a consumer that is only a handler, for any broker: [`claim::middleware`](claim) | consumers |
+//! | `nats` | the same, for NATS JetStream | consumers |
+//! | `rabbitmq` | the same, for RabbitMQ | consumers |
 //! | `maintain` | catalog, DDL, one maintenance pass, a private PostgreSQL | who runs maintenance in a process of their own |
 //! | `service` (default) | config, schedule, HTTP and the `inboxd` program | operators |
 //! | `otlp` | spans of runs and steps over OTLP | operators with a collector |

@@ -44,6 +44,8 @@ mod inbox;
 mod message;
 mod message_id;
 mod metrics;
+#[cfg(feature = "middleware")]
+pub mod middleware;
 mod outcome;
 mod process;
 mod settle;

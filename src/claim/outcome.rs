@@ -161,6 +161,17 @@ impl ProcessError {
         kind == Some(ClaimErrorKind::Conflict)
     }
 
+    /// Whether the handler, or the commit, failed because the connection to a database was lost.
+    #[cfg(feature = "middleware")]
+    pub(super) fn is_connection_lost(&self) -> bool {
+        let kind = match self {
+            Self::Handler(error) => database_error_within(&**error),
+            Self::ErrorPassedOver(error) | Self::Commit(error) => Some(ClaimErrorKind::of(error)),
+            _ => None,
+        };
+        kind == Some(ClaimErrorKind::Connection)
+    }
+
     /// Whether the connection is idle, so that it can be asked to roll back. A handler that was cut short may have left a
     /// statement running.
     pub(super) fn leaves_no_statement(&self) -> bool {

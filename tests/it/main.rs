@@ -31,6 +31,9 @@ mod library;
 #[cfg(test)]
 mod life;
 #[cfg(test)]
+#[cfg(any(feature = "nats", feature = "rabbitmq"))] // apart: the lints know a test by the line above alone
+mod middleware;
+#[cfg(test)]
 mod midnight;
 #[cfg(test)]
 mod neighbours;

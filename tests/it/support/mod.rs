@@ -6,9 +6,13 @@ pub(crate) mod claims;
 pub(crate) mod clock;
 pub(crate) mod folder;
 pub(crate) mod inbox;
+#[cfg(feature = "nats")]
+pub(crate) mod nats;
 pub(crate) mod pgbouncer;
 pub(crate) mod pool;
 pub(crate) mod process;
 pub(crate) mod program;
 pub(crate) mod proxy;
+#[cfg(feature = "rabbitmq")]
+pub(crate) mod rabbit;
 pub(crate) mod server;

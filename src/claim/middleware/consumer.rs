@@ -1,0 +1,322 @@
+//! The loop: take, process, settle; stop taking when told, and finish what is in hand.
+
+use std::{
+    fmt,
+    future::Future,
+    pin::{Pin, pin},
+    sync::Arc,
+    time::Duration,
+};
+
+use chrono::{DateTime, Utc};
+use futures_timer::Delay;
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use sqlx::{PgPool, Postgres, Transaction};
+use tokio::sync::watch;
+
+use super::{
+    Delivery, IdSource, MissingId, Source, State, Unclaimable,
+    failures::Failures,
+    gate::{Gate, backoff},
+    one::One,
+    settings::Settings,
+};
+use crate::claim::{BoxError, Inbox};
+
+/// Runs a source's deliveries through an inbox. The module's page has the table of what becomes of each.
+///
+/// # Examples
+/// ```no_run
+/// # use inboxd::claim::{Inbox, middleware::{Consumer, Delivery, IdSource, Source}};
+/// # async fn example<S: Source>(inbox: Inbox, pool: sqlx::PgPool, source: S, shutdown: impl Future<Output = ()>) {
+/// let consumer = Consumer::new(inbox, pool, IdSource::header("event-id")).with_concurrency(8);
+/// let handler = async |tx: &mut sqlx::Transaction<'_, sqlx::Postgres>, delivery: &S::Delivery| {
+///     sqlx::query("insert into orders (body) values ($1)").bind(delivery.payload()).execute(&mut **tx).await?;
+///     Ok::<_, sqlx::Error>(())
+/// };
+/// consumer.run(source, shutdown, handler).await;
+/// # }
+/// ```
+pub struct Consumer<D> {
+    inbox: Inbox,
+    pool: PgPool,
+    settings: Settings<D>,
+    gate: Gate,
+    failures: Failures,
+}
+
+impl<D> fmt::Debug for Consumer<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Consumer")
+            .field("inbox", self.inbox.table())
+            .field("id", &self.settings.id)
+            .field("missing_id", &self.settings.missing_id)
+            .field("concurrency", &self.settings.concurrency)
+            .field("state", &self.gate.state())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<D: Delivery> Consumer<D> {
+    /// A consumer with the defaults. Give the pool at least as many connections as the concurrency, and an `acquire_timeout`
+    /// of a few seconds: so long it takes to notice that the database is away.
+    #[must_use]
+    pub fn new(inbox: Inbox, pool: PgPool, id: IdSource<D>) -> Self {
+        Self {
+            inbox,
+            pool,
+            settings: Settings::new(id),
+            gate: Gate::new(),
+            failures: Failures::default(),
+        }
+    }
+
+    /// Says what becomes of a message without an id; by default it is rejected.
+    #[must_use]
+    pub fn with_missing_id(mut self, missing_id: MissingId<D>) -> Self {
+        self.settings.missing_id = missing_id;
+        self
+    }
+
+    /// Says what becomes of a message that the inbox will never take; by default it is rejected.
+    #[must_use]
+    pub fn with_unclaimable(mut self, unclaimable: Unclaimable) -> Self {
+        self.settings.unclaimable = unclaimable;
+        self
+    }
+
+    /// Says when the event of a delivery was created; see [`crate::claim::Message::created_at`].
+    #[must_use]
+    pub fn with_created_at(mut self, created_at: impl Fn(&D) -> Option<DateTime<Utc>> + Send + Sync + 'static) -> Self {
+        self.settings.created_at = Some(Arc::new(created_at));
+        self
+    }
+
+    /// Names the consumer, for an inbox with `consumers = "many"`.
+    #[must_use]
+    pub fn with_consumer_name(mut self, name: impl Into<String>) -> Self {
+        self.settings.consumer_name = Some(name.into());
+        self
+    }
+
+    /// Sets how many deliveries are in hand at most, at least one; 10 by default.
+    #[must_use]
+    pub fn with_concurrency(mut self, concurrency: usize) -> Self {
+        self.settings.concurrency = concurrency.max(1);
+        self
+    }
+
+    /// Sets at which delivery a message whose handler fails is rejected, at least the first; 5 by default. The broker's count
+    /// is taken where it has one; it holds all deliveries, also those that did not fail. Where it has none, or a lower one, the
+    /// failures that this consumer remembers are counted: another one, or the next process, tries it as often again.
+    #[must_use]
+    pub fn with_attempts(mut self, attempts: u32) -> Self {
+        self.settings.attempts = attempts.max(1);
+        self
+    }
+
+    /// Bounds one attempt from its first wait for a connection to the certain commit; 5 minutes by default. Set it above the
+    /// inbox's handler timeout, which bounds the handler alone.
+    #[must_use]
+    pub fn with_deadline(mut self, deadline: Duration) -> Self {
+        self.settings.deadline = deadline;
+        self
+    }
+
+    /// Bounds the wait for a broker's word on an ack, a retry or a rejection; 10 seconds by default.
+    #[must_use]
+    pub fn with_settle_deadline(mut self, deadline: Duration) -> Self {
+        self.settings.settle_deadline = deadline;
+        self
+    }
+
+    /// Bounds the time in which what is in hand is finished after the shutdown; 25 seconds by default. What is then still in
+    /// hand is rolled back and stays with the broker.
+    #[must_use]
+    pub fn with_drain_deadline(mut self, deadline: Duration) -> Self {
+        self.settings.drain_deadline = deadline;
+        self
+    }
+
+    /// Sets how long a message in flight is held before the broker is told to deliver it again; one minute by default. A
+    /// broker that bounds deliveries (20 in a quorum queue) counts once in this time.
+    #[must_use]
+    pub fn with_in_flight_patience(mut self, patience: Duration) -> Self {
+        self.settings.in_flight_patience = patience;
+        self
+    }
+
+    /// Sets the first and the longest pause before a retry: of a message, of the database, of the broker. 200 ms and 30 s by
+    /// default.
+    #[must_use]
+    pub fn with_pauses(mut self, first: Duration, longest: Duration) -> Self {
+        self.settings.first_pause = first;
+        self.settings.longest_pause = longest.max(first);
+        self
+    }
+
+    /// What it is doing now.
+    #[must_use]
+    pub fn state(&self) -> State {
+        self.gate.state()
+    }
+
+    /// What it is doing, for who wants to wait for a change or answer a readiness probe elsewhere.
+    #[must_use]
+    pub fn watch(&self) -> watch::Receiver<State> {
+        self.gate.subscribe()
+    }
+
+    /// Runs until `shutdown` or the end of the source, and finishes what is in hand.
+    ///
+    /// A broker or a database that is away does not end it. When the returned future is dropped, the transactions of what is
+    /// in hand are rolled back, and their messages stay with the broker.
+    ///
+    /// The future can be given to `tokio::spawn` if the handler is a function, or an `async move` closure: one that borrows is
+    /// one that the compiler cannot follow between threads. What several handlers share, share by an `Arc`.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # use std::sync::Arc;
+    /// # use inboxd::claim::middleware::{Consumer, Delivery, Source};
+    /// # use sqlx::{Postgres, Transaction};
+    /// struct Orders { table: String }
+    ///
+    /// impl Orders {
+    ///     async fn handle<D: Delivery>(&self, tx: &mut Transaction<'_, Postgres>, delivery: &D) -> Result<(), sqlx::Error> {
+    ///         // …
+    /// #       let _ = (tx, &self.table, delivery.payload());
+    ///         Ok(())
+    ///     }
+    /// }
+    ///
+    /// # fn example<S: Source<Delivery: Sync + 'static> + 'static>(
+    /// #     consumer: Arc<Consumer<S::Delivery>>, source: S, shutdown: tokio::sync::oneshot::Receiver<()>, orders: Orders
+    /// # ) {
+    /// let orders = Arc::new(orders);
+    /// let running = tokio::spawn(async move {
+    ///     let shutdown = async { drop(shutdown.await) };
+    ///     let handler = async move |tx: &mut Transaction<'_, Postgres>, delivery: &S::Delivery| orders.handle(tx, delivery).await;
+    ///     consumer.run(source, shutdown, handler).await;
+    /// });
+    /// # drop(running);
+    /// # }
+    /// ```
+    pub async fn run<S, H, E>(&self, source: S, shutdown: impl Future<Output = ()>, handler: H)
+    where
+        S: Source<Delivery = D>,
+        H: AsyncFn(&mut Transaction<'_, Postgres>, &D) -> Result<(), E>,
+        E: Into<BoxError>,
+    {
+        let one = One::new(
+            &self.inbox,
+            &self.pool,
+            &self.settings,
+            &self.gate,
+            &self.failures,
+            &handler,
+        );
+        let mut shutdown = pin!(shutdown);
+        let mut in_hand = FuturesUnordered::new();
+        let mut state = self.gate.subscribe();
+        // It owns the source, and is never dropped half-way before the end: what it was about to deliver would be lost to us.
+        let mut taking = Some(Box::pin(self.take(source)));
+        self.gate.reset(State::Running);
+        loop {
+            let has_room = self.gate.is_open() && in_hand.len() < self.settings.concurrency;
+            self.inbox.show_consumer(in_hand.len(), self.state());
+            tokio::select! {
+                biased;
+                () = &mut shutdown => break,
+                Some(()) = in_hand.next(), if !in_hand.is_empty() => {}
+                taken = next(&mut taking), if has_room && taking.is_some() => match taken {
+                    Some((source, delivery)) => {
+                        in_hand.push(one.handle(delivery));
+                        taking = Some(Box::pin(self.take(source)));
+                    }
+                    None => taking = None,
+                },
+                // The gate opens without a delivery having ended.
+                _ = state.changed() => {}
+                else => break,
+            }
+            if taking.is_none() && in_hand.is_empty() {
+                break;
+            }
+        }
+        self.gate.reset(State::Draining);
+        self.drain(in_hand).await;
+        // Only now: the deliveries of some brokers are settled over what the source holds.
+        drop(taking);
+        self.gate.reset(State::Idle);
+        self.inbox.show_consumer(0, State::Idle);
+    }
+
+    /// The next delivery of a source, however long its broker is away; none at its end.
+    async fn take<S: Source<Delivery = D>>(&self, mut source: S) -> Option<(S, D)> {
+        let mut failures = 0;
+        loop {
+            let connected = source.connect().await;
+            if let Ok(true) = connected {
+                self.broker_is_back(&mut failures);
+            }
+            let taken = match connected {
+                Ok(_) => source.next().await,
+                Err(error) => Err(error),
+            };
+            match taken {
+                Ok(delivery) => {
+                    self.broker_is_back(&mut failures);
+                    return delivery.map(|delivery| (source, delivery));
+                }
+                Err(error) => {
+                    let pause = backoff(self.settings.first_pause, self.settings.longest_pause, failures);
+                    tracing::warn!(
+                        inbox = %self.inbox.table(), error = %error, failures,
+                        pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX),
+                        "the broker gives no deliveries; it is asked again after a pause"
+                    );
+                    self.gate.set_broker_away(true);
+                    failures = failures.saturating_add(1);
+                    Delay::new(pause).await;
+                }
+            }
+        }
+    }
+
+    fn broker_is_back(&self, failures: &mut u32) {
+        if *failures > 0 {
+            tracing::info!(inbox = %self.inbox.table(), failures, "the broker is back");
+            self.gate.set_broker_away(false);
+            *failures = 0;
+        }
+    }
+
+    async fn drain<F: Future<Output = ()>>(&self, mut in_hand: FuturesUnordered<F>) {
+        self.inbox.show_consumer(in_hand.len(), State::Draining);
+        tracing::info!(inbox = %self.inbox.table(), in_hand = in_hand.len(), "no more deliveries are taken");
+        let mut too_late = pin!(Delay::new(self.settings.drain_deadline));
+        loop {
+            tokio::select! {
+                biased;
+                ended = in_hand.next() => if ended.is_none() { return },
+                () = &mut too_late => break,
+            }
+        }
+        for _ in 0..in_hand.len() {
+            self.inbox.count_delivery("abandon");
+        }
+        tracing::warn!(
+            inbox = %self.inbox.table(), in_hand = in_hand.len(),
+            "deliveries were not finished within the drain deadline; they are rolled back and stay with the broker"
+        );
+    }
+}
+
+/// What is being taken; pending while nothing is.
+async fn next<T>(taking: &mut Option<Pin<Box<impl Future<Output = T>>>>) -> T {
+    match taking {
+        Some(taking) => taking.await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,17 @@
+//! The middleware against real brokers and a real PostgreSQL. Each scenario runs on every broker: [`conformance`] has the list,
+//! the files beside it the scenarios, and a file a broker what it takes to run them there, with what only that broker has.
+
+mod broker;
+mod chaos;
+mod conformance;
+mod crashes;
+mod duplicates;
+mod failures;
+#[cfg(feature = "nats")]
+mod nats;
+mod outages;
+mod place;
+#[cfg(feature = "rabbitmq")]
+mod rabbitmq;
+mod spawned;
+mod waiting;
