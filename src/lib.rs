@@ -10,6 +10,7 @@
 //! | `middleware` | a consumer that is only a handler, for any broker: [`claim::middleware`](claim) | consumers |
 //! | `nats` | the same, for NATS JetStream | consumers |
 //! | `rabbitmq` | the same, for RabbitMQ | consumers |
+//! | `kafka` | the same, for Kafka; builds librdkafka, with a C compiler and make | consumers |
 //! | `maintain` | catalog, DDL, one maintenance pass, a private PostgreSQL | who runs maintenance in a process of their own |
 //! | `service` (default) | config, schedule, HTTP and the `inboxd` program | operators |
 //! | `otlp` | spans of runs and steps over OTLP | operators with a collector |

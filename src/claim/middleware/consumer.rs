@@ -21,7 +21,7 @@ use super::{
     one::One,
     settings::Settings,
 };
-use crate::claim::{BoxError, Inbox};
+use crate::claim::{BoxError, Inbox, unit::within};
 
 /// Runs a source's deliveries through an inbox. The module's page has the table of what becomes of each.
 ///
@@ -219,6 +219,7 @@ impl<D: Delivery> Consumer<D> {
         let mut shutdown = pin!(shutdown);
         let mut in_hand = FuturesUnordered::new();
         let mut state = self.gate.subscribe();
+        let closed = source.closed();
         // It owns the source, and is never dropped half-way before the end: what it was about to deliver would be lost to us.
         let mut taking = Some(Box::pin(self.take(source)));
         self.gate.reset(State::Running);
@@ -248,6 +249,9 @@ impl<D: Delivery> Consumer<D> {
         self.drain(in_hand).await;
         // Only now: the deliveries of some brokers are settled over what the source holds.
         drop(taking);
+        if within(self.settings.settle_deadline, closed).await.is_none() {
+            tracing::warn!(inbox = %self.inbox.table(), "the broker did not take back in time what was not delivered");
+        }
         self.gate.reset(State::Idle);
         self.inbox.show_consumer(0, State::Idle);
     }

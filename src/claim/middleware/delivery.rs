@@ -144,6 +144,12 @@ pub trait Source: Send {
     /// # Errors
     /// When the broker is away, or refuses.
     fn next(&mut self) -> impl Future<Output = Result<Option<Self::Delivery>, BoxError>> + Send;
+
+    /// Completes once the broker has everything back, some time after the source was dropped; at once where a drop is all there
+    /// is to it.
+    fn closed(&self) -> impl Future<Output = ()> + Send + 'static {
+        std::future::ready(())
+    }
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ type Find<D> = Arc<dyn Fn(&D) -> Option<MessageId> + Send + Sync>;
 pub enum IdSource<D> {
     /// In a header that its producer sets.
     Header(String),
-    /// In the broker's own property for it: `message-id` of AMQP, `Nats-Msg-Id` of JetStream.
+    /// In the broker's own property for it: `message-id` of AMQP, `Nats-Msg-Id` of JetStream. Kafka has none.
     Property,
     /// Made of where the message lies in the broker. It tells redeliveries of one message apart from other messages, but not
     /// a message from what its producer sent a second time.

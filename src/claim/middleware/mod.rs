@@ -28,6 +28,8 @@ mod delivery;
 mod failures;
 mod gate;
 mod ids;
+#[cfg(feature = "kafka")]
+pub mod kafka;
 mod metrics;
 #[cfg(feature = "nats")]
 pub mod nats;

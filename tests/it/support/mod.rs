@@ -6,6 +6,8 @@ pub(crate) mod claims;
 pub(crate) mod clock;
 pub(crate) mod folder;
 pub(crate) mod inbox;
+#[cfg(feature = "kafka")]
+pub(crate) mod kafka;
 #[cfg(feature = "nats")]
 pub(crate) mod nats;
 pub(crate) mod pgbouncer;

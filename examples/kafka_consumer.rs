@@ -1,0 +1,60 @@
+//! A consumer of Kafka that writes only its handler.
+//!
+//! ```sh
+//! export DATABASE_URL=postgres://user:password@host/database   # where `inboxd init` and `inboxd run` have been
+//! export KAFKA_BROKERS=127.0.0.1:9092 KAFKA_GROUP=workers KAFKA_TOPIC=orders KAFKA_DEAD_LETTER=orders-dead
+//! cargo run --example kafka_consumer --features kafka   # Ctrl-C ends it
+//! ```
+//! Both topics must be there. Each message has its id in the header `event-id`.
+
+use std::{env, error::Error, time::Duration};
+
+use inboxd::claim::{
+    Inbox,
+    middleware::{
+        Consumer, Delivery, IdSource,
+        kafka::{KafkaDelivery, KafkaSource, Rejected, rdkafka::ClientConfig},
+    },
+};
+use sqlx::{Postgres, Transaction, postgres::PgPoolOptions};
+
+const CONCURRENCY: usize = 8;
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    tracing_subscriber::fmt().init();
+    let pool = PgPoolOptions::new()
+        .max_connections(u32::try_from(CONCURRENCY)?)
+        .acquire_timeout(Duration::from_secs(5))
+        .connect(&env::var("DATABASE_URL")?)
+        .await?;
+    let inbox = Inbox::open(&mut *pool.acquire().await?, "public.inbox")
+        .await?
+        .with_handler_timeout(Duration::from_secs(30));
+    let mut config = ClientConfig::new();
+    config
+        .set("bootstrap.servers", env::var("KAFKA_BROKERS")?)
+        .set("group.id", env::var("KAFKA_GROUP")?);
+    let rejected = Rejected::to_topic(env::var("KAFKA_DEAD_LETTER")?);
+    let source = KafkaSource::new(config, [env::var("KAFKA_TOPIC")?], rejected)?;
+    let shutdown = async {
+        // Where it cannot be listened for, nothing ends the consumer but a signal that kills.
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    };
+    Consumer::new(inbox, pool, IdSource::header("event-id"))
+        .with_concurrency(CONCURRENCY)
+        .run(source, shutdown, handle)
+        .await;
+    Ok(())
+}
+
+/// The business work. All of it goes through `tx`; what does not is neither rolled back nor done only once.
+async fn handle(tx: &mut Transaction<'_, Postgres>, delivery: &KafkaDelivery) -> Result<(), sqlx::Error> {
+    sqlx::query("select set_config('example.last_topic', $1, true)")
+        .bind(delivery.topic())
+        .execute(&mut **tx)
+        .await
+        .map(|_| ())
+}
