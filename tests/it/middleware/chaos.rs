@@ -1,6 +1,6 @@
 //! Everything at once.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rand::{RngExt, SeedableRng, rngs::StdRng, seq::SliceRandom};
 use uuid::Uuid;
@@ -38,9 +38,11 @@ pub(super) async fn everything_three_times_out_of_order_to_consumers_that_are_ki
             place.broker.publish(Some(*id)).await;
         }
     };
+    // Beyond it something is lost, which is found below.
+    let limit = Duration::from_secs(60) + Duration::from_millis(30) * u32::try_from(count).unwrap();
     let killing = async {
-        let mut kills = 0;
-        while kills < KILLS || place.done().await.len() < count {
+        let (mut kills, began) = (0, Instant::now());
+        while (kills < KILLS || place.done().await.len() < count) && began.elapsed() < limit {
             let pause = Duration::from_millis(random.random_range(50..800));
             tokio::time::sleep(pause).await;
             consumers[random.random_range(0..2)].start_again(&place).await;

@@ -1,5 +1,5 @@
 //! The middleware against real brokers and a real PostgreSQL. Each scenario runs on every broker: [`conformance`] has the list,
-//! the files beside it the scenarios, and a file a broker what it takes to run them there, with what only that broker has.
+//! the files beside it have the scenarios, and a broker's file what it takes to run them there, with what only that broker has.
 
 mod broker;
 mod chaos;

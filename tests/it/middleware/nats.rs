@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 use super::{
     broker::{Broker, Dead, ID},
-    place::{ACK_TIMEOUT, CONCURRENCY, Place, in_time, work},
+    place::{ACK_TIMEOUT, CONCURRENCY, Place, in_time, until, work},
 };
 use crate::support::{claims::eventually, nats::NatsServer};
 
@@ -74,8 +74,7 @@ impl Broker for Nats {
     }
 
     async fn quiet(&self) {
-        let is_quiet = async || self.left().await == 0;
-        eventually("every message is settled", is_quiet).await;
+        until(async || self.left().await == 0).await;
     }
 
     async fn left(&self) -> u64 {

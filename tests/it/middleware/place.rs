@@ -28,6 +28,9 @@ pub(super) const CONCURRENCY: u16 = 4;
 /// Only a test that fails waits for it.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// Between two looks at a broker.
+const LOOK: Duration = Duration::from_millis(20);
+
 /// How often a consumer is run again for what came back when it ended.
 const RUNS: usize = 30;
 
@@ -164,6 +167,13 @@ pub(super) async fn work<D: Delivery>(tx: &mut Transaction<'_, Postgres>, delive
         .execute(&mut **tx)
         .await
         .map(|_| ())
+}
+
+/// Returns once a question is answered with yes. Bounded by [`in_time`] of what it is the end of: a long queue takes its time.
+pub(super) async fn until(question: impl AsyncFn() -> bool) {
+    while !question().await {
+        tokio::time::sleep(LOOK).await;
+    }
 }
 
 pub(super) async fn in_time<F: Future>(running: F) -> F::Output {

@@ -23,7 +23,7 @@ use uuid::Uuid;
 
 use super::{
     broker::{Broker, Dead, ID},
-    place::{ACK_TIMEOUT, CONCURRENCY, Place, in_time, work},
+    place::{ACK_TIMEOUT, CONCURRENCY, Place, in_time, until, work},
 };
 use crate::support::{
     claims::eventually,
@@ -77,7 +77,7 @@ impl Broker for Rabbit {
 
     async fn quiet(&self) {
         let ready = async || self.look(&self.queue).await.is_some_and(|(ready, _)| ready == 0);
-        eventually("no message waits", async || {
+        until(async || {
             for _ in 0..3 {
                 if !ready().await {
                     return false;
