@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use chrono::{DateTime, SecondsFormat, Utc};
+use chrono::{DateTime, SecondsFormat, SubsecRound, Utc};
 use uuid::Uuid;
 
 use super::Day;
@@ -55,15 +55,20 @@ impl FromStr for Marker {
         // A later version may say more: unknown words are passed over, a broken time is not.
         let detached_at = words
             .find_map(|word| word.strip_prefix("detached="))
-            .map(str::parse)
-            .transpose()
-            .map_err(|_| NotAMarker)?;
+            .map(read_time)
+            .transpose()?;
         Ok(Self {
             inbox,
             day,
             detached_at,
         })
     }
+}
+
+/// A time as precise as a marker shows it, which is as the database's clock is. Somebody's hand may have written more.
+fn read_time(text: &str) -> Result<DateTime<Utc>, NotAMarker> {
+    let time: DateTime<Utc> = text.parse().map_err(|_| NotAMarker)?;
+    Ok(time.trunc_subsecs(6))
 }
 
 /// What a drain leaves, as the comment on it says: `inboxd inbox=<uuid> copies_of=<oid> pages=<n> since=<xid>` on the
@@ -129,10 +134,10 @@ impl FromStr for LeftByDrain {
                 since: number(since, "since=")?,
             }),
             [id, drained] => {
-                let at = drained.strip_prefix("drained=").and_then(|at| at.parse().ok());
+                let at = drained.strip_prefix("drained=").ok_or(NotAMarker)?;
                 Ok(Self::Drained {
                     inbox: inbox(id)?,
-                    at: at.ok_or(NotAMarker)?,
+                    at: read_time(at)?,
                 })
             }
             _ => Err(NotAMarker),
@@ -178,6 +183,11 @@ mod tests {
         marker.detached_at = Some("2026-12-09T00:10:00.123456Z".parse().unwrap());
         assert_eq!(marker.to_string().parse(), Ok(marker.clone()));
         assert_eq!(format!("{marker} later=word").parse(), Ok(marker));
+        let finer: Marker =
+            "inboxd inbox=00000000-0000-0000-0000-000000000007 day=2026-12-01 detached=2026-12-09T00:10:00.1234996Z"
+                .parse()
+                .unwrap();
+        assert_eq!(finer.to_string().parse(), Ok(finer));
         for text in [
             "",
             "my table",

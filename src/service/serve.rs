@@ -115,8 +115,8 @@ pub async fn serve(config: Config, clock: Clock, shutdown: CancellationToken) ->
         heart: heart.clone(),
         clock: clock.clone(),
     };
-    let scheduler = timetable.begin().await?;
-    let timetable = tokio::spawn(timetable.keep(scheduler, shutdown.clone()));
+    let begun = timetable.start().await?;
+    let timetable = tokio::spawn(timetable.keep(begun, shutdown.clone()));
 
     let pools: Vec<PgPool> = members
         .iter()

@@ -35,9 +35,16 @@ pub(super) struct Timetable {
 }
 
 impl Timetable {
+    /// Begins the first schedule, and the watch over it: from before it, for a clock that steps back while it begins leaves its
+    /// next time where the clock was.
+    pub(super) async fn start(&self) -> Result<(JobScheduler, Watch), JobSchedulerError> {
+        let watch = Watch::new(self.clock.now(), Instant::now());
+        Ok((self.begin().await?, watch))
+    }
+
     /// Begins a schedule. Its jobs only ask and beat: what is asked for runs in the workers, one at a time, and no panic
     /// can stop the schedule.
-    pub(super) async fn begin(&self) -> Result<JobScheduler, JobSchedulerError> {
+    async fn begin(&self) -> Result<JobScheduler, JobSchedulerError> {
         let scheduler = JobScheduler::new().await?;
         let (askers, heart) = (self.askers.clone(), self.heart.clone());
         let asking = Job::new_async(self.config.schedule.six_fields(), move |_, _| {
@@ -55,8 +62,7 @@ impl Timetable {
     }
 
     /// Keeps a schedule alive until shutdown.
-    pub(super) async fn keep(self, mut scheduler: JobScheduler, shutdown: CancellationToken) {
-        let mut watch = Watch::new(Instant::now());
+    pub(super) async fn keep(self, (mut scheduler, mut watch): (JobScheduler, Watch), shutdown: CancellationToken) {
         loop {
             tokio::select! {
                 () = shutdown.cancelled() => break,
@@ -91,27 +97,23 @@ async fn end(scheduler: &mut JobScheduler) {
 
 /// What is known of the clock and of the schedule at the last look.
 #[derive(Debug)]
-struct Watch {
-    wall: Option<DateTime<Utc>>,
+pub(super) struct Watch {
+    wall: DateTime<Utc>,
     at: Instant,
     /// When a schedule was begun last.
     begun_at: Instant,
 }
 
 impl Watch {
-    fn new(at: Instant) -> Self {
-        Self {
-            wall: None,
-            at,
-            begun_at: at,
-        }
+    fn new(wall: DateTime<Utc>, at: Instant) -> Self {
+        Self { wall, at, begun_at: at }
     }
 
     /// Why a new schedule is to begin, if it is.
     fn look(&mut self, wall: DateTime<Utc>, at: Instant, silent_for: Duration) -> Option<String> {
         let passed = TimeDelta::from_std(at.duration_since(self.at)).unwrap_or(TimeDelta::MAX);
-        let back = self.wall.map_or(TimeDelta::zero(), |before| passed - (wall - before));
-        (self.wall, self.at) = (Some(wall), at);
+        let back = passed - (wall - self.wall);
+        (self.wall, self.at) = (wall, at);
         let since_begun = at.duration_since(self.begun_at);
         // Also a step ahead: it may have been more, with some of it taken back between two looks.
         let why = if back.abs() > STEP {
@@ -138,7 +140,7 @@ mod tests {
     fn s15_a_clock_that_steps_begins_a_new_schedule_and_one_that_goes_on_does_not() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let mut watch = Watch::new(start);
+        let mut watch = Watch::new(wall("2026-12-01T12:00:00Z"), start);
         let none = Duration::ZERO;
         assert_eq!(watch.look(wall("2026-12-01T12:00:00Z"), start, none), None);
         assert_eq!(watch.look(wall("2026-12-01T12:00:01Z"), at(1), none), None);
@@ -157,10 +159,22 @@ mod tests {
     }
 
     #[test]
+    fn s15_a_schedule_that_began_in_a_leap_begins_anew_when_the_clock_is_back_before_the_first_look() {
+        let start = Instant::now();
+        let mut watch = Watch::new(wall("2028-01-05T12:00:00Z"), start);
+        let why = watch.look(
+            wall("2026-12-01T12:00:01Z"),
+            start + Duration::from_secs(1),
+            Duration::ZERO,
+        );
+        assert!(why.unwrap().contains("stepped by -34560000 s"));
+    }
+
+    #[test]
     fn s4_a_schedule_that_is_silent_is_begun_anew_before_it_counts_as_dead_and_not_at_each_look() {
         let start = Instant::now();
         let begin = wall("2026-12-01T12:00:00Z");
-        let mut watch = Watch::new(start);
+        let mut watch = Watch::new(begin, start);
         let mut look = |seconds: u64| {
             let passed = Duration::from_secs(seconds);
             let wall = begin + TimeDelta::from_std(passed).unwrap();

@@ -15,6 +15,8 @@ pub(crate) struct Arguments {
     pub(crate) jobs: usize,
     /// Where results are kept; what stands there as passed is not run again.
     pub(crate) log: Option<PathBuf>,
+    /// Whether one long year is run instead of seeds.
+    pub(crate) anchor: bool,
     /// Whether each fault is told as it happens.
     pub(crate) verbose: bool,
 }
@@ -28,6 +30,7 @@ impl Arguments {
             days: 60,
             jobs: 1,
             log: None,
+            anchor: false,
             verbose: false,
         };
         let mut arguments = arguments.skip(1);
@@ -43,6 +46,7 @@ impl Arguments {
                 "--from" => read.from = number()?.into(),
                 "--days" => read.days = number()?,
                 "--jobs" => read.jobs = number()?.max(1) as usize,
+                "--anchor" => read.anchor = true,
                 "--verbose" => read.verbose = true,
                 "--log" => read.log = Some(arguments.next().ok_or("--log needs a file")?.into()),
                 // Of the usual harness.
@@ -55,7 +59,7 @@ impl Arguments {
                 }
                 other => {
                     return Err(format!(
-                        "{other} is not known; there are --seeds N --from N --days N --jobs N --log FILE --verbose"
+                        "{other} is not known; there are --seeds N --from N --days N --jobs N --log FILE --verbose, and --anchor --days N"
                     ));
                 }
             }

@@ -208,7 +208,8 @@ async fn work(connection: &mut PgConnection, message: Message) -> Result<(), sql
 async fn by_library(options: PgConnectOptions, share: Vec<Message>) -> Vec<(Message, End)> {
     let pool = PgPoolOptions::new()
         .max_connections(2)
-        .acquire_timeout(Duration::from_secs(1))
+        // A busy machine takes its time to fork.
+        .acquire_timeout(Duration::from_secs(3))
         .connect_lazy_with(options);
     let mut opened: BTreeMap<&str, Inbox> = BTreeMap::new();
     let mut ends = Vec::new();

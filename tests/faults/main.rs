@@ -5,6 +5,8 @@
 //! where an invariant is broken. See `CONTRIBUTING.md` for the long form.
 
 #[cfg(test)]
+mod anchor;
+#[cfg(test)]
 mod arguments;
 #[cfg(test)]
 mod claims;

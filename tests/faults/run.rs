@@ -11,13 +11,14 @@ use std::{
 use futures_util::StreamExt;
 
 use crate::{
+    anchor,
     arguments::Arguments,
     claims::{self, Broker, End, Message, Tally},
     course::{Course, DayPlan},
     faults::Standing,
     memory::Memory,
     watch::{Leaves, Sampler},
-    world::World,
+    world::{AHEAD, World},
 };
 
 /// Whatever hangs: a day takes a second or two, and a dozen where a statement has outlived its limit; machines are busy.
@@ -33,17 +34,17 @@ pub(crate) struct Seed {
     pub(crate) standing: Vec<Standing>,
     pub(crate) verbose: bool,
     begun: Instant,
-    sums: Sums,
+    pub(crate) sums: Sums,
 }
 
 /// What a seed came to, in numbers.
 #[derive(Debug, Default)]
-struct Sums {
+pub(crate) struct Sums {
     faults: usize,
-    acked: usize,
-    too_old: usize,
-    again: usize,
-    samples: u64,
+    pub(crate) acked: usize,
+    pub(crate) too_old: usize,
+    pub(crate) again: usize,
+    pub(crate) samples: u64,
 }
 
 pub(crate) fn main() -> ExitCode {
@@ -60,6 +61,10 @@ pub(crate) fn main() -> ExitCode {
         .enable_all()
         .build()
         .unwrap();
+    if arguments.anchor {
+        runtime.block_on(anchor::run(arguments.days, arguments.verbose));
+        return ExitCode::SUCCESS;
+    }
     let failed = runtime.block_on(all(&arguments));
     if failed.is_empty() {
         println!("all {} seeds kept every promise", arguments.seeds);
@@ -142,7 +147,7 @@ fn passed_before(log: &Path, days: u32) -> Vec<u64> {
 
 async fn live(seed: u64, days: u32, verbose: bool, told: &std::sync::atomic::AtomicU32) -> Sums {
     let course = Course::of(seed, days);
-    let started = tokio::time::timeout(LONGEST_START_AND_END, Seed::start(course.replicas, verbose)).await;
+    let started = tokio::time::timeout(LONGEST_START_AND_END, Seed::start(course.replicas, AHEAD, verbose)).await;
     let mut life = started.expect("it starts");
     for (nth, plan) in course.days.iter().enumerate() {
         let nth = u32::try_from(nth).unwrap();
@@ -157,8 +162,8 @@ async fn live(seed: u64, days: u32, verbose: bool, told: &std::sync::atomic::Ato
 }
 
 impl Seed {
-    async fn start(replicas: usize, verbose: bool) -> Self {
-        let mut world = World::new(replicas).await;
+    pub(crate) async fn start(replicas: usize, ahead: i64, verbose: bool) -> Self {
+        let mut world = World::new(replicas, ahead).await;
         world.run(false).await;
         Self {
             world,
@@ -173,7 +178,7 @@ impl Seed {
     }
 
     /// A day: a step of the clock, claims with whatever goes wrong meanwhile, a run, and the look at what there is.
-    async fn day(&mut self, nth: u32, plan: &DayPlan) {
+    pub(crate) async fn day(&mut self, nth: u32, plan: &DayPlan) -> Tally {
         self.world.set_day(nth, plan.time);
         let was_calm = self.standing.is_empty() && plan.faults.is_empty();
         let sampler = Sampler::start(&self.world.database.options);
@@ -213,6 +218,7 @@ impl Seed {
             assert!(bad.is_empty(), "claims fail on a calm day: {bad:?}");
         }
         self.look().await;
+        tally
     }
 
     /// Whether nothing that stands keeps a run from making today and tomorrow.

@@ -104,7 +104,7 @@ impl World {
             format!("grant create, usage on schema public to {}", crate::world::KEEPER),
         )
         .await;
-        Self::deployment(&self.clock, &database).await
+        Self::deployment(&self.clock, &database, self.ahead()).await
     }
 }
 

@@ -14,7 +14,7 @@ use crate::{
         clock::ClockServer,
         folder::Folder,
         inbox::{Deployment, spec, sql, v7_spec},
-        program::{Service, config_file, inboxd},
+        program::{Answer, Service, config_file, inboxd},
         proxy::Proxy,
         server::TestDatabase,
     },
@@ -65,15 +65,16 @@ pub(crate) struct World {
     pub(crate) to_consumers: Proxy,
     pub(crate) services: Vec<Option<Service>>,
     folder: Folder,
+    ahead: i64,
     /// The midnight that the stepped days are counted from.
     first: DateTime<Utc>,
     http: reqwest::Client,
 }
 
-fn specs() -> Vec<InboxSpec> {
+fn specs(ahead: i64) -> Vec<InboxSpec> {
     let of = |mut spec: InboxSpec, name: &str| {
         spec.name = name.to_owned();
-        spec.policy.ahead = Ahead::new(AHEAD).unwrap();
+        spec.policy.ahead = Ahead::new(ahead).unwrap();
         spec.policy.retention = Retention::For(TimeDelta::days(RETENTION_DAYS));
         spec.policy.drop_grace = GRACE;
         spec.policy.max_clock_leap = TimeDelta::days(3);
@@ -87,7 +88,7 @@ fn specs() -> Vec<InboxSpec> {
 }
 
 impl World {
-    pub(crate) async fn new(replicas: usize) -> Self {
+    pub(crate) async fn new(replicas: usize, ahead: i64) -> Self {
         let clock = ClockServer::start(&[("max_connections", "60"), ("log_min_messages", "warning")]).await;
         let first: DateTime<Utc> = "2027-12-01T00:00:00Z".parse().unwrap();
         clock.set_to(first + TimeDelta::hours(12));
@@ -109,9 +110,9 @@ impl World {
             ),
         )
         .await;
-        let deployment = Self::deployment(&clock, &database).await;
+        let deployment = Self::deployment(&clock, &database, ahead).await;
         let folder = Folder::new();
-        config_file(folder.path(), CONFIG);
+        config_file(folder.path(), &CONFIG.replace("ahead = 3", &format!("ahead = {ahead}")));
         let to_services = Proxy::start(&database.options.clone().username(KEEPER)).await;
         let to_consumers = Proxy::start(&database.options.clone().username(CONSUMER)).await;
         let mut world = Self {
@@ -122,6 +123,7 @@ impl World {
             to_consumers,
             services: (0..replicas).map(|_| None).collect(),
             folder,
+            ahead,
             first,
             http: reqwest::Client::builder()
                 .timeout(Duration::from_secs(20))
@@ -133,12 +135,27 @@ impl World {
     }
 
     /// Inboxes in a database, initialized by their owner.
-    pub(crate) async fn deployment(clock: &ClockServer, database: &TestDatabase) -> Deployment {
-        let mut deployment = Deployment::new(database.clone(), clock.clock(), specs());
+    pub(crate) async fn deployment(clock: &ClockServer, database: &TestDatabase, ahead: i64) -> Deployment {
+        let mut deployment = Deployment::new(database.clone(), clock.clock(), specs(ahead));
         deployment.options = database.options.clone().username(KEEPER);
         deployment.timeouts.lock = Duration::from_millis(100);
         deployment.init().await.unwrap();
         deployment
+    }
+
+    pub(crate) fn ahead(&self) -> i64 {
+        self.ahead
+    }
+
+    /// What `inboxd check` says, from beside the services: its exit code, and its words.
+    pub(crate) fn check(&self) -> (i32, String) {
+        let mut command = inboxd(&["check"]);
+        command
+            .env("INBOXD_CONFIG", self.folder.path().join("inboxd.toml"))
+            .env("DATABASE_URL", &self.database.url)
+            .envs(self.clock.shim_environment());
+        let answer = Answer::of(&mut command);
+        (answer.code.unwrap_or(-1), answer.out + &answer.err)
     }
 
     pub(crate) async fn admin(&self) -> PgConnection {
