@@ -7,6 +7,7 @@ pub mod config;
 mod counters;
 mod cron;
 mod door;
+mod guarded;
 pub mod health;
 mod http;
 mod in_the_way;
@@ -25,6 +26,7 @@ mod webhook;
 mod worker;
 
 pub use cron::{CronError, Schedule};
+pub use guarded::Guarded;
 pub use serve::{ServeError, Serving, serve};
 pub use status::{Check, CheckCode, DatabaseStatus, InboxStatus, PartitionState, PartitionStatus, Status, read_status};
 pub use worker::CanaryStatus;

@@ -138,7 +138,10 @@ pub(super) fn sentence(health: &Health) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::service::worker::Session;
 
     fn systemd(tasks: Vec<AbortHandle>, shared: Shared) -> Systemd {
         let (_, said) = watch::channel(String::new());
@@ -172,9 +175,10 @@ mod tests {
         let watched = systemd(Vec::new(), shared.clone());
         assert_eq!(watched.wedged(), None, "none is in hand");
         let limit = longest_silence(watched.timeouts);
-        shared.beat();
+        let session = Arc::new(Session::new());
+        shared.has_in_hand(session.clone());
         assert_eq!(watched.wedged(), None);
-        if !shared.was_silent_since(limit + Duration::from_secs(1)) {
+        if !session.was_awake(limit + Duration::from_secs(1)) {
             return; // A machine that has just started has no such instant.
         }
         let why = watched.wedged().unwrap();
@@ -182,7 +186,7 @@ mod tests {
             why.starts_with("the run over database \"main\" has made no progress for"),
             "{why}"
         );
-        shared.beat();
+        session.is_awake();
         assert_eq!(watched.wedged(), None);
     }
 }

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     caught::caught,
-    changes::HealthChange,
+    changes::{HealthChange, HealthState},
     config::{Secret, Webhook},
     health::HealthStatus,
     outward::HttpClient,
@@ -45,9 +45,16 @@ pub(super) struct WebhookCounts {
     pub(super) waiting: usize,
 }
 
+/// What is posted.
+#[derive(Debug)]
+enum Post {
+    Changed(HealthChange),
+    Stated(HealthState),
+}
+
 #[derive(Debug, Default)]
 struct State {
-    waiting: VecDeque<HealthChange>,
+    waiting: VecDeque<Post>,
     counts: WebhookCounts,
 }
 
@@ -77,16 +84,30 @@ impl Queue {
 
     /// Leaves a change to be posted, if it is bad enough.
     pub(super) fn push(&self, change: HealthChange) {
-        let least = HealthStatus::from(self.0.severity);
-        if change.to < least && change.from.is_none_or(|from| from < least) {
-            return;
+        let least = self.least();
+        if change.to >= least || change.from.is_some_and(|from| from >= least) {
+            self.wait(Post::Changed(change));
         }
+    }
+
+    /// Leaves a state to be posted, with what is bad enough.
+    pub(super) fn push_state(&self, mut state: HealthState) {
+        let least = self.least();
+        state.not_well.retain(|entry| entry.status >= least);
+        self.wait(Post::Stated(state));
+    }
+
+    fn least(&self) -> HealthStatus {
+        HealthStatus::from(self.0.severity)
+    }
+
+    fn wait(&self, post: Post) {
         self.update(|state| {
             if state.waiting.len() >= MOST_WAITING {
                 state.waiting.pop_front();
                 state.counts.dropped += 1;
             }
-            state.waiting.push_back(change);
+            state.waiting.push_back(post);
         });
         self.0.more.notify_one();
     }
@@ -98,10 +119,10 @@ impl Queue {
         })
     }
 
-    async fn pop(&self) -> HealthChange {
+    async fn pop(&self) -> Post {
         loop {
-            if let Some(change) = self.update(|state| state.waiting.pop_front()) {
-                return change;
+            if let Some(post) = self.update(|state| state.waiting.pop_front()) {
+                return post;
             }
             self.0.more.notified().await;
         }
@@ -159,8 +180,8 @@ impl Poster {
         while !self.shutdown.is_cancelled() {
             tokio::select! {
                 () = self.shutdown.cancelled() => return,
-                change = self.queue.pop() => {
-                    if caught("the webhook", self.post(&change)).await.is_none() {
+                post = self.queue.pop() => {
+                    if caught("the webhook", self.post(&post)).await.is_none() {
                         self.queue.update(|state| state.counts.failed += 1);
                     }
                 }
@@ -168,10 +189,10 @@ impl Poster {
         }
     }
 
-    async fn post(&self, change: &HealthChange) {
+    async fn post(&self, post: &Post) {
         // The same for each try, so that a receiver knows what it has had.
         let id = format!("msg_{}", random_uuid().simple());
-        let body = body(change);
+        let body = post.body();
         let mut attempt = 1;
         let why = loop {
             let why = match self.try_once(&id, &body).await {
@@ -197,8 +218,8 @@ impl Poster {
             self.queue.update(|state| state.counts.retries += 1);
         };
         self.queue.update(|state| state.counts.failed += 1);
-        let (host, check) = (self.webhook.host(), change.check);
-        tracing::warn!(host, check, attempt, why, "a change of health could not be posted");
+        let (host, about) = (self.webhook.host(), post.about());
+        tracing::warn!(host, about, attempt, why, "a change of health could not be posted");
     }
 
     async fn try_once(&self, id: &str, body: &str) -> Result<StatusCode, String> {
@@ -224,13 +245,28 @@ impl Poster {
     }
 }
 
-fn body(change: &HealthChange) -> String {
-    serde_json::json!({
-        "type": "inboxd.health.changed",
-        "timestamp": change.at.to_rfc3339_opts(SecondsFormat::Millis, true),
-        "data": change,
-    })
-    .to_string()
+impl Post {
+    /// What it is about, for the log.
+    fn about(&self) -> &str {
+        match self {
+            Self::Changed(change) => change.check,
+            Self::Stated(state) => &state.database,
+        }
+    }
+
+    fn body(&self) -> String {
+        let (kind, at, data) = match self {
+            Self::Changed(change) => ("inboxd.health.changed", change.at, serde_json::to_value(change)),
+            Self::Stated(state) => ("inboxd.health.stated", state.at, serde_json::to_value(state)),
+        };
+        serde_json::json!({
+            "type": kind,
+            "timestamp": at.to_rfc3339_opts(SecondsFormat::Millis, true),
+            // Both are made of texts alone, which cannot fail.
+            "data": data.unwrap_or_default(),
+        })
+        .to_string()
+    }
 }
 
 /// Over identity, time and body, so that none of them can be another's.
@@ -246,6 +282,7 @@ fn signature(secret: &Secret, id: &str, timestamp: i64, body: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::service::changes::NotWell;
 
     fn change(from: Option<HealthStatus>, to: HealthStatus) -> HealthChange {
         HealthChange {
@@ -273,8 +310,10 @@ mod tests {
         }
         let counts = queue.counts();
         assert_eq!((counts.waiting, counts.dropped), (MOST_WAITING, 3));
-        let first = queue.update(|state| state.waiting.front().map(|change| change.component_id.clone()));
-        assert_eq!(first.as_deref(), Some("3"));
+        queue.update(|state| match state.waiting.front() {
+            Some(Post::Changed(first)) => assert_eq!(first.component_id, "3"),
+            other => panic!("{other:?}"),
+        });
     }
 
     #[test]
@@ -288,5 +327,34 @@ mod tests {
         assert!(posted(Severity::Warn, Some(Pass), Warn) && posted(Severity::Warn, Some(Warn), Pass));
         assert!(!posted(Severity::Fail, Some(Pass), Warn) && !posted(Severity::Fail, None, Warn));
         assert!(posted(Severity::Fail, Some(Fail), Warn) && posted(Severity::Fail, Some(Warn), Fail));
+    }
+
+    #[test]
+    fn a_state_is_posted_also_where_it_is_empty_and_lists_what_is_bad_enough() {
+        let queue = Queue::new(Severity::Fail);
+        let entry = |status| NotWell {
+            check: "canary",
+            component_id: "orders".to_owned(),
+            component_type: "inbox",
+            status,
+            output: None,
+            remedy: None,
+        };
+        queue.push_state(HealthState {
+            at: chrono::DateTime::UNIX_EPOCH,
+            deployment: "test".to_owned(),
+            database: "main".to_owned(),
+            not_well: vec![entry(HealthStatus::Warn)],
+        });
+        let body = queue.update(|state| state.waiting.front().map(Post::body));
+        let body: serde_json::Value = serde_json::from_str(&body.unwrap()).unwrap();
+        assert_eq!(
+            body,
+            serde_json::json!({
+                "type": "inboxd.health.stated",
+                "timestamp": "1970-01-01T00:00:00.000Z",
+                "data": {"deployment": "test", "database": "main", "not_well": []}
+            })
+        );
     }
 }

@@ -138,12 +138,11 @@ impl Worker {
     async fn pass_as_a_task(&self, id: Uuid, trigger: Trigger, inbox: Option<String>) -> Passed {
         let (config, database, replica) = (self.config.clone(), self.database.clone(), self.replica.clone());
         let (clock, shutdown, counters) = (self.clock.clone(), self.shutdown.clone(), self.counters.clone());
-        let shared = self.shared.clone();
         self.shared.update(|state| state.going = Some(id));
-        self.shared.beat();
         let begun = Instant::now();
         let session = Arc::new(Session::new());
         let told = session.clone();
+        self.shared.has_in_hand(session.clone());
         let name = self.database.name.clone();
         let pass = async move {
             let work = Work {
@@ -154,7 +153,6 @@ impl Worker {
                 shutdown: &shutdown,
                 counters: &counters,
                 session: &told,
-                shared: &shared,
             };
             work.pass(id, trigger, inbox.as_deref()).await
         };
@@ -202,7 +200,7 @@ impl Worker {
         };
         self.counters.run(passed.outcome(), begun.elapsed());
         self.reader.forget();
-        self.shared.update(|state| (state.going, state.pulse) = (None, None));
+        self.shared.update(|state| (state.going, state.session) = (None, None));
         if passed.lets_canaries_fly() {
             // Full: a round is waiting already.
             let _ = self.canaries.try_send(());

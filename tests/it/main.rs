@@ -6,6 +6,7 @@ mod canary;
 mod claim;
 #[cfg(test)]
 mod cli;
+mod cli_ends;
 #[cfg(test)]
 mod deploy;
 #[cfg(test)]

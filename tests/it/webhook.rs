@@ -87,12 +87,17 @@ impl Receiver {
     }
 }
 
-/// A service on a database whose schedule is paused: that is told after the first pass.
+/// A service on a database whose schedule is paused: after the first pass that is told, in the database's state first.
 async fn paused(receiver: &Receiver) -> (Service, Folder) {
     let database = server::database().await;
     ask(&database.url, &["init"]).must(0, &[]);
     ask(&database.url, &["run"]).must(0, &[]);
     ask(&database.url, &["pause", "--reason", "a test"]).must(0, &[]);
+    serving(receiver, &database.url)
+}
+
+/// A service that tells a receiver.
+fn serving(receiver: &Receiver, url: &str) -> (Service, Folder) {
     let folder = Folder::new();
     let file = config_file(
         folder.path(),
@@ -100,12 +105,16 @@ async fn paused(receiver: &Receiver) -> (Service, Folder) {
     );
     let mut command = inboxd(&["serve"]);
     command
-        .env("DATABASE_URL", &database.url)
+        .env("DATABASE_URL", url)
         .env("INBOXD_SCHEDULE__CRON", "0 0 1 1 *")
         .env("HOOK_SECRET", SECRET)
         .arg("--config")
         .arg(file);
     (Service::spawn(command), folder)
+}
+
+fn body(post: &Post) -> Value {
+    serde_json::from_str(&post.body).unwrap()
 }
 
 /// What the example of the documentation says of a post.
@@ -133,25 +142,36 @@ print(v.is_genuine(sys.argv[2], json.load(open(sys.argv[3])), open(sys.argv[4], 
 async fn a_change_is_posted_until_it_is_taken_signed_and_without_following_a_redirect() {
     let receiver = Receiver::start(&[500, 302, 204]).await;
     let (mut service, _folder) = paused(&receiver).await;
-    let posts = receiver.wait_for(3).await;
+    let posts = receiver.wait_for(4).await;
     for post in &posts {
         assert_eq!(post.path, "/hooks/s3cr3t-path");
-        assert_eq!(post.headers["webhook-id"], posts[0].headers["webhook-id"]);
         assert_eq!(post.headers["content-type"], "application/json");
-        let body: Value = serde_json::from_str(&post.body).unwrap();
-        assert_eq!(body["type"], "inboxd.health.changed", "{body}");
-        let data = &body["data"];
+    }
+    for post in &posts[..3] {
+        assert_eq!(post.headers["webhook-id"], posts[0].headers["webhook-id"]);
+        let body = body(post);
+        assert_eq!(body["type"], "inboxd.health.stated", "{body}");
+        let not_well = &body["data"]["not_well"][0];
         assert_eq!(
-            (&data["check"], &data["to"]),
+            (&not_well["check"], &not_well["status"]),
             (&"schedule".into(), &"warn".into()),
             "{body}"
         );
-        assert!(
-            data["from"].is_null() && data["remedy"].as_str().unwrap().contains("inboxd resume"),
-            "{body}"
-        );
     }
-    let last = &posts[2];
+    let last = &posts[3];
+    assert_ne!(last.headers["webhook-id"], posts[0].headers["webhook-id"]);
+    let body = body(last);
+    assert_eq!(body["type"], "inboxd.health.changed", "{body}");
+    let data = &body["data"];
+    assert_eq!(
+        (&data["check"], &data["to"]),
+        (&"schedule".into(), &"warn".into()),
+        "{body}"
+    );
+    assert!(
+        data["from"].is_null() && data["remedy"].as_str().unwrap().contains("inboxd resume"),
+        "{body}"
+    );
     assert!(is_genuine(SECRET, last));
     let mut changed = last.clone();
     changed.body = changed.body.replace("warn", "pass");
@@ -165,7 +185,7 @@ async fn a_change_is_posted_until_it_is_taken_signed_and_without_following_a_red
     let begin = Instant::now();
     let metrics = loop {
         let text = service.get("/metrics").await.text().await.unwrap();
-        if text.contains("inboxd_webhook_changes_total{outcome=\"sent\"} 1\n") {
+        if text.contains("inboxd_webhook_changes_total{outcome=\"sent\"} 2\n") {
             break text;
         }
         assert!(begin.elapsed() < A_WHILE, "{text}");
@@ -176,7 +196,7 @@ async fn a_change_is_posted_until_it_is_taken_signed_and_without_following_a_red
     service.must_end();
     assert_eq!(
         receiver.posts().len(),
-        3,
+        4,
         "a change is posted once it was taken, and no more"
     );
     let log = format!("{:?}", service.log());
@@ -193,7 +213,7 @@ async fn a_receiver_that_never_answers_keeps_neither_passes_nor_the_end_waiting(
     assert_eq!(answer.status(), 200);
     service.must_end();
     let given_up = service.wait_for_log("changes of health were not posted before the end");
-    assert_eq!(given_up["fields"]["left"], 1, "the one in hand counts: {given_up}");
+    assert_eq!(given_up["fields"]["left"], 2, "the one in hand counts: {given_up}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -254,10 +274,33 @@ async fn after_panics_in_all_that_it_does_the_service_goes_on_and_tells_what_cha
 async fn a_receiver_that_is_gone_for_good_is_told_so_by_410_and_not_asked_again() {
     let receiver = Receiver::start(&[410]).await;
     let (mut service, _folder) = paused(&receiver).await;
-    receiver.wait_for(1).await;
+    let posts = receiver.wait_for(2).await;
     service.wait_for_log("a change of health could not be posted");
     service.must_end();
-    assert_eq!(receiver.posts().len(), 1);
+    assert_ne!(posts[0].headers["webhook-id"], posts[1].headers["webhook-id"]);
+    assert_eq!(receiver.posts().len(), 2, "the state and the change, each once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_became_well_while_no_service_was_there_is_known_from_the_state_that_the_next_one_tells() {
+    let receiver = Receiver::start(&[204]).await;
+    let database = server::database().await;
+    ask(&database.url, &["init"]).must(0, &[]);
+    ask(&database.url, &["run"]).must(0, &[]);
+    ask(&database.url, &["pause", "--reason", "a test"]).must(0, &[]);
+    let (mut service, _folder) = serving(&receiver, &database.url);
+    let posts = receiver.wait_for(2).await;
+    assert_eq!(body(&posts[1])["data"]["to"], "warn", "{posts:#?}");
+    service.must_end();
+    ask(&database.url, &["resume"]).must(0, &[]);
+    let (mut service, _folder) = serving(&receiver, &database.url);
+    let state = body(&receiver.wait_for(3).await[2]);
+    assert_eq!(state["type"], "inboxd.health.stated", "{state}");
+    assert_eq!(
+        state["data"],
+        serde_json::json!({"deployment": "default", "database": "main", "not_well": []})
+    );
+    service.must_end();
 }
 
 #[test]

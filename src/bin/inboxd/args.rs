@@ -18,7 +18,7 @@ use uuid::Uuid;
         inboxd serve    keep it alive\n\n\
         Exit codes: 0 all is well; 1 it could not be done (`check`: a warning); 2 wrong arguments (`check`: claims fail or \
         soon will, or it cannot be told) or not agreed to (`--yes` is missing); 3 (`run`) some steps failed; 4 (`run`, `restore`) \
-        another run is going."
+        another run is going; 130, 143 (`run`) it was asked to end a second time, by SIGINT or SIGTERM."
 )]
 pub(crate) struct Arguments {
     /// The configuration file (TOML). Without one, defaults and the environment hold.

@@ -6,32 +6,27 @@ use anyhow::{Context, Result};
 use inboxd::{
     Event, Scenario, Severity,
     clock::Clock,
-    maintain::{
-        Canary, LONGEST_CANARY_ROUND, PassOutcome, PassRequest, RunOutcome, Trigger, canaries, init, plan_all,
-        run_pass, takeover,
-    },
+    maintain::{init, plan_all, takeover},
     postgres::{self, DbError},
     service::{
-        DatabaseStatus, Status,
+        DatabaseStatus, Guarded, Status,
         config::{Config, Database, Log},
         read_status, serve,
     },
     simulate,
 };
-use sqlx::{PgConnection, postgres::PgConnectOptions};
+use sqlx::PgConnection;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::{Layer, layer::SubscriberExt, util::SubscriberInitExt};
 
 use crate::{
-    args::{Arguments, Command, Run, Serve, Simulate},
+    args::{Arguments, Command, Serve, Simulate},
     embedded::Private,
     operate::{self, Operating},
-    text,
+    run, text,
 };
 
-/// `run`: some steps failed.
-const PARTIAL: u8 = 3;
 /// `run`, `restore`: another run is going.
 pub(crate) const BUSY: u8 = 4;
 
@@ -59,7 +54,7 @@ pub(crate) async fn execute(arguments: Arguments) -> Result<ExitCode> {
         }
         Command::Init => initialize(&config, &clock, json).await,
         Command::Plan => show_plan(&config, &clock, json).await,
-        Command::Run(options) => run_once(&config, options, &clock, json).await,
+        Command::Run(options) => run::once(&config, options, &clock, json).await,
         Command::Simulate(options) => show_simulation(&config, options, &clock, json).await,
         Command::Takeover => take_over(&config, json).await,
         Command::Status => show_status(&config, &clock, json).await,
@@ -272,11 +267,23 @@ pub(crate) async fn each<T, E>(
 where
     E: Into<anyhow::Error>,
 {
+    each_under(&Guarded::new(config), config, ask).await
+}
+
+/// The same under a guard that whoever asks knows.
+pub(crate) async fn each_under<T, E>(
+    guarded: &Guarded,
+    config: &Config,
+    ask: impl AsyncFn(&Database, &mut PgConnection) -> Result<T, E>,
+) -> Answers<T>
+where
+    E: Into<anyhow::Error>,
+{
     let mut databases = Vec::new();
     for database in &config.databases {
         let asking = async {
-            let mut connection = postgres::connect(database.connect_options()?, "inboxd", config.timeouts).await?;
-            ask(database, &mut connection).await.map_err(Into::into)
+            let asked = guarded.session(config, database, async |connection| ask(database, connection).await);
+            asked.await?.map_err(Into::into)
         };
         let result = match asking.await {
             Ok(done) => Answered::Done(done),
@@ -358,74 +365,6 @@ async fn take_over(config: &Config, json: bool) -> Result<ExitCode> {
     .await;
     print(json, &answers, text::takeover)?;
     Ok(answers.exit_code())
-}
-
-/// A pass, and what a consumer would see after it.
-#[derive(Debug, serde::Serialize)]
-pub(crate) struct Ran {
-    #[serde(flatten)]
-    pub(crate) outcome: PassOutcome,
-    pub(crate) canaries: Vec<Canary>,
-}
-
-/// The pass has done its work; that these could not be tried is no failure of it.
-async fn try_claims(database: &Database, options: &PgConnectOptions) -> Vec<Canary> {
-    let mut met = Vec::new();
-    let flown = canaries(options, database.inboxes.iter(), LONGEST_CANARY_ROUND, |canary| {
-        met.push(canary)
-    })
-    .await;
-    if let Err(error) = flown {
-        tracing::warn!(database = database.name, %error, "the canaries could not fly");
-    }
-    met
-}
-
-async fn run_once(config: &Config, options: Run, clock: &Clock, json: bool) -> Result<ExitCode> {
-    let shutdown = CancellationToken::new();
-    let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
-    let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
-    let stopping = shutdown.clone();
-    let listening = tokio::spawn(async move {
-        tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
-        eprintln!("inboxd: ending after the step in hand");
-        stopping.cancel();
-    });
-    let stop = || shutdown.is_cancelled();
-    let answers = each(config, async |database, connection| {
-        let request = PassRequest {
-            deployment: &config.deployment,
-            specs: &database.inboxes,
-            replica: None,
-            trigger: Trigger::Manual,
-            confirm_clock: options.confirm_clock,
-            retries: config.retries,
-            clock,
-            stop: &stop,
-        };
-        let outcome = run_pass(connection, request).await?;
-        let canaries = match (&outcome, database.connect_options()) {
-            (PassOutcome::Ran(_), Ok(options)) => try_claims(database, options).await,
-            _ => Vec::new(),
-        };
-        Ok::<_, DbError>(Ran { outcome, canaries })
-    })
-    .await;
-    listening.abort();
-    print(json, &answers, text::outcomes)?;
-    let partial = |ran: &Ran| matches!(&ran.outcome, PassOutcome::Ran(report) if report.outcome == RunOutcome::Partial);
-    Ok(if answers.exit_code() != ExitCode::SUCCESS {
-        ExitCode::FAILURE
-    } else if answers.done().any(partial) {
-        ExitCode::from(PARTIAL)
-    } else if answers
-        .done()
-        .any(|ran| matches!(ran.outcome, PassOutcome::Busy { .. }))
-    {
-        ExitCode::from(BUSY)
-    } else {
-        ExitCode::SUCCESS
-    })
 }
 
 /// The status, with the errors of the databases that cannot be read.

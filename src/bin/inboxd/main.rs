@@ -4,6 +4,7 @@ mod args;
 mod commands;
 mod embedded;
 mod operate;
+mod run;
 mod text;
 
 use std::process::ExitCode;

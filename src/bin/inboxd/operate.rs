@@ -14,7 +14,10 @@ use inboxd::{
         message, pause, release, restore, resume,
     },
     postgres,
-    service::config::{Config, Database},
+    service::{
+        Guarded,
+        config::{Config, Database},
+    },
 };
 use sqlx::PgConnection;
 
@@ -96,9 +99,9 @@ impl<'a> Operating<'a> {
         words: fn(&T) -> String,
     ) -> Result<ExitCode> {
         let (database, spec) = self.find(name)?;
-        let mut connection = self.connect(database).await?;
         let actor = self.actor(database)?;
-        match act(&mut connection, self.operator(&actor), spec).await {
+        let acting = async |connection: &mut PgConnection| act(connection, self.operator(&actor), spec).await;
+        match self.session(database, acting).await? {
             Ok(done) => {
                 let answer = Answer {
                     database: database.name.clone(),
@@ -114,9 +117,10 @@ impl<'a> Operating<'a> {
         }
     }
 
-    async fn connect(self, database: &Database) -> Result<PgConnection> {
-        let options = database.connect_options()?;
-        Ok(postgres::connect(options, "inboxd", self.config.timeouts).await?)
+    /// Does something on a session of its own.
+    async fn session<T>(self, database: &Database, doing: impl AsyncFnOnce(&mut PgConnection) -> T) -> Result<T> {
+        let guarded = Guarded::new(self.config);
+        Ok(guarded.session(self.config, database, doing).await?)
     }
 
     /// A refusal in one sentence; as JSON too where that is asked for.
@@ -241,8 +245,8 @@ async fn clock(operating: Operating<'_>, consent: &Consent) -> Result<ExitCode> 
     let mut question = "Trust the clock as it is, so that removal goes on?".to_owned();
     if !consent.yes && std::io::stdin().is_terminal() {
         for database in &operating.config.databases {
-            let mut connection = operating.connect(database).await?;
-            let now = postgres::catalog::server(&mut connection).await?.now;
+            let asking = async |connection: &mut PgConnection| postgres::catalog::server(connection).await;
+            let now = operating.session(database, asking).await??.now;
             question = format!("Database {} says that it is {now}.\n{question}", database.name);
         }
     }
@@ -267,8 +271,9 @@ async fn drops(operating: Operating<'_>, inbox: Option<String>, consent: &Consen
     if !consent.yes && std::io::stdin().is_terminal() {
         let (database, spec) = operating.find(inbox)?;
         let actor = operating.actor(database)?;
-        let mut connection = operating.connect(database).await?;
-        let due = match due_drops(&mut connection, operating.operator(&actor), spec).await {
+        let asking =
+            async |connection: &mut PgConnection| due_drops(connection, operating.operator(&actor), spec).await;
+        let due = match operating.session(database, asking).await? {
             Ok(due) => due,
             Err(error) => return operating.refuse(error),
         };

@@ -81,6 +81,10 @@ pub(crate) async fn drain(
     drain.take_back(connection).await?;
     let mut first = 0;
     while first < all {
+        if stop() {
+            let why = "what was added meanwhile is not copied yet; the next run goes on";
+            return Ok(Drained::Unfinished(why.to_owned()));
+        }
         let next = first.saturating_add(BATCH_PAGES);
         let which = Sql::joined(&[batch(first, next), since_transaction(since)], " and ");
         drain.copy(connection, which).await?;

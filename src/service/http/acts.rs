@@ -6,6 +6,7 @@ use super::{
 };
 use crate::{
     maintain::operate::{OperateError, OperateErrorKind},
+    postgres::ErrorKind,
     pure::InboxSpec,
     service::acts::ActError,
 };
@@ -33,6 +34,11 @@ pub(super) fn databases<'c>(context: &'c Context, name: Option<&str>) -> Result<
 pub(super) fn problem(member: &Member, error: ActError) -> Problem {
     let words = error.in_words();
     match error {
+        // It is there, and waits for somebody.
+        ActError::Unavailable {
+            kind: ErrorKind::LockTimeout,
+            ..
+        } => Problem::new(ProblemType::Locked, words),
         ActError::Unavailable { .. } => Problem::unavailable(words),
         ActError::Crowded => Problem::new(ProblemType::Overloaded, words),
         ActError::Broken => Problem::new(ProblemType::Internal, words),
@@ -55,7 +61,7 @@ fn refused(member: &Member, error: &OperateError, words: String) -> Problem {
         OperateErrorKind::NotDetached => ProblemType::NotDetached,
         OperateErrorKind::Dropped => ProblemType::Dropped,
         OperateErrorKind::NotRestorable => ProblemType::NotRestorable,
-        OperateErrorKind::Locked => ProblemType::Timeout,
+        OperateErrorKind::Locked => ProblemType::Locked,
         OperateErrorKind::NothingDue => ProblemType::NothingDue,
         OperateErrorKind::Changed => ProblemType::Changed,
         OperateErrorKind::UntrustedClock => ProblemType::UntrustedClock,

@@ -146,12 +146,15 @@ async fn same_site(State(context): State<Context>, request: Request, next: Next)
     Ok(next.run(request).await)
 }
 
-/// What the request was sent to; text that is no authority is refused as a name that is not ours.
+/// What the request was sent to; text that is no authority is refused as a name that is not ours, and so are several: a proxy
+/// may have looked at another of them than we.
 fn authority(headers: &HeaderMap, uri: &Uri) -> Option<String> {
     let of_uri = uri.authority().map(|authority| authority.as_str().to_owned());
     let of_header = || {
-        let host = headers.get(header::HOST)?;
-        Some(host.to_str().unwrap_or("?").to_owned())
+        let mut hosts = headers.get_all(header::HOST).iter();
+        let host = hosts.next()?;
+        let only = host.to_str().ok().filter(|_| hosts.next().is_none());
+        Some(only.unwrap_or("?").to_owned())
     };
     of_uri.or_else(of_header)
 }
@@ -239,6 +242,17 @@ mod tests {
         ] {
             assert!(!is_ours(not, &http), "{not}");
         }
+    }
+
+    #[test]
+    fn several_names_are_none() {
+        let mut headers = HeaderMap::new();
+        let uri = Uri::from_static("/livez");
+        assert_eq!(authority(&headers, &uri), None);
+        headers.append(header::HOST, HeaderValue::from_static("localhost"));
+        assert_eq!(authority(&headers, &uri).as_deref(), Some("localhost"));
+        headers.append(header::HOST, HeaderValue::from_static("localhost"));
+        assert_eq!(authority(&headers, &uri).as_deref(), Some("?"));
     }
 
     #[test]

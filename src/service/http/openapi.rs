@@ -128,33 +128,34 @@ problem_sets! {
     /// Of one run.
     RunProblems: BadRequest, Unauthorized, RunNotFound, DatabaseUnavailable;
     /// Of a new run.
-    RunNowProblems: BadRequest, Unauthorized, Forbidden, OriginNotAllowed, DatabaseNotFound, InboxNotFound, RunGoing, ReadOnly, BodyTooLarge,
-        UnsupportedMediaType, InvalidBody, DatabaseUnavailable;
+    RunNowProblems: BadRequest, Unauthorized, Forbidden, OriginNotAllowed, DatabaseNotFound, InboxNotFound, RunGoing, ReadOnly,
+        BodyTooLarge, UnsupportedMediaType, InvalidBody, Locked, DatabaseUnavailable;
     /// Of the holds.
-    HoldsProblems: BadRequest, Unauthorized, InboxNotFound, DatabaseUnavailable;
+    HoldsProblems: BadRequest, Unauthorized, InboxNotFound, Locked, DatabaseUnavailable;
     /// Of one hold.
-    HoldProblems: BadRequest, Unauthorized, InboxNotFound, HoldNotFound, DatabaseUnavailable;
+    HoldProblems: BadRequest, Unauthorized, InboxNotFound, HoldNotFound, Locked, DatabaseUnavailable;
     /// Of a new hold.
     HoldDayProblems: BadRequest, Unauthorized, Forbidden, OriginNotAllowed, InboxNotFound, DayNotFound, Dropped, NotOurs, Standby, ReadOnly,
-        BodyTooLarge, UnsupportedMediaType, InvalidBody, DatabaseUnavailable;
+        BodyTooLarge, UnsupportedMediaType, InvalidBody, Locked, DatabaseUnavailable;
     /// Of a release.
-    ReleaseProblems: BadRequest, Unauthorized, Forbidden, OriginNotAllowed, InboxNotFound, NotOurs, Standby, ReadOnly, DatabaseUnavailable;
+    ReleaseProblems: BadRequest, Unauthorized, Forbidden, OriginNotAllowed, InboxNotFound, NotOurs, Standby, ReadOnly, Locked,
+        DatabaseUnavailable;
     /// Of a restore.
     RestoreProblems: BadRequest, Unauthorized, Forbidden, OriginNotAllowed, InboxNotFound, DayNotFound, Dropped, NotOurs, NotDetached,
-        NotRestorable, RunGoing, Standby, ReadOnly, BodyTooLarge, UnsupportedMediaType, InvalidBody, DatabaseUnavailable;
+        NotRestorable, RunGoing, Standby, ReadOnly, BodyTooLarge, UnsupportedMediaType, InvalidBody, Locked, DatabaseUnavailable;
     /// Of what is done in one database or in all.
     EverywhereProblems: BadRequest, Unauthorized, Forbidden, OriginNotAllowed, DatabaseNotFound, Standby, ReadOnly, BodyTooLarge,
-        UnsupportedMediaType, InvalidBody, DatabaseUnavailable;
+        UnsupportedMediaType, InvalidBody, Locked, DatabaseUnavailable;
     /// Of what is due to be removed.
-    DropsProblems: BadRequest, Unauthorized, InboxNotFound, NotOurs, UntrustedClock, Standby, ReadOnly, DatabaseUnavailable;
+    DropsProblems: BadRequest, Unauthorized, InboxNotFound, NotOurs, UntrustedClock, Standby, ReadOnly, Locked, DatabaseUnavailable;
     /// Of its confirmation.
-    ConfirmDropsProblems: BadRequest, Unauthorized, Forbidden, OriginNotAllowed, InboxNotFound, NotOurs, UntrustedClock, NothingDue, Changed,
-        Standby, ReadOnly, BodyTooLarge, UnsupportedMediaType, InvalidBody, DatabaseUnavailable;
+    ConfirmDropsProblems: BadRequest, Unauthorized, Forbidden, OriginNotAllowed, InboxNotFound, NotOurs, UntrustedClock, NothingDue,
+        Changed, Standby, ReadOnly, BodyTooLarge, UnsupportedMediaType, InvalidBody, Locked, DatabaseUnavailable;
     /// Of a look for a message.
-    MessageProblems: BadRequest, Unauthorized, InboxNotFound, NotOurs, InvalidId, InvalidConsumer, DatabaseUnavailable;
+    MessageProblems: BadRequest, Unauthorized, InboxNotFound, NotOurs, InvalidId, InvalidConsumer, Locked, DatabaseUnavailable;
     /// Of a forget.
     ForgetProblems: BadRequest, Unauthorized, Forbidden, OriginNotAllowed, InboxNotFound, NotOurs, InvalidId, InvalidConsumer, InFlight,
-        Published, Standby, ReadOnly, BodyTooLarge, UnsupportedMediaType, InvalidBody, DatabaseUnavailable;
+        Published, Standby, ReadOnly, BodyTooLarge, UnsupportedMediaType, InvalidBody, Locked, DatabaseUnavailable;
     /// Of the audit.
     AuditProblems: BadRequest, Unauthorized, DatabaseNotFound, InboxNotFound, DatabaseUnavailable;
 }

@@ -76,6 +76,8 @@ pub(in crate::service) enum ProblemType {
     Internal,
     #[serde(rename = "urn:inboxd:problem:overloaded")]
     Overloaded,
+    #[serde(rename = "urn:inboxd:problem:locked")]
+    Locked,
     #[serde(rename = "urn:inboxd:problem:timeout")]
     Timeout,
     #[serde(rename = "urn:inboxd:problem:database-unavailable")]
@@ -112,7 +114,9 @@ impl ProblemType {
             Self::HostNotAllowed => StatusCode::MISDIRECTED_REQUEST,
             Self::InvalidBody | Self::InvalidId | Self::InvalidConsumer => StatusCode::UNPROCESSABLE_ENTITY,
             Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
-            Self::Overloaded | Self::Timeout | Self::DatabaseUnavailable => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Overloaded | Self::Locked | Self::Timeout | Self::DatabaseUnavailable => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
         }
     }
 
@@ -149,6 +153,7 @@ impl ProblemType {
             Self::InvalidBody => "The body does not say what is needed",
             Self::Internal => "Something went wrong here",
             Self::Overloaded => "Too many requests at once",
+            Self::Locked => "Another session has it locked",
             Self::Timeout => "It took too long",
             Self::DatabaseUnavailable => "The database is unavailable",
         }
@@ -234,7 +239,7 @@ impl IntoResponse for Problem {
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
         let retry_after = match kind {
             ProblemType::Overloaded => Some("1"),
-            ProblemType::Timeout | ProblemType::DatabaseUnavailable => Some("5"),
+            ProblemType::Locked | ProblemType::Timeout | ProblemType::DatabaseUnavailable => Some("5"),
             _ => None,
         };
         if let Some(seconds) = retry_after {

@@ -15,6 +15,7 @@ use super::{
 };
 use crate::{
     maintain::operate::OperateErrorKind,
+    postgres::ErrorKind,
     pure::Day,
     service::{
         acts::ActError,
@@ -47,8 +48,12 @@ pub(super) async fn act(
 /// What was not done, and why.
 pub(super) fn failure(page: &Page, visitor: &Visitor, said: &[String], error: &ActError, back: &str) -> Response {
     let (status, title) = match error {
+        ActError::Crowded
+        | ActError::Unavailable {
+            kind: ErrorKind::LockTimeout,
+            ..
+        } => (StatusCode::SERVICE_UNAVAILABLE, "It was not done"),
         ActError::Unavailable { .. } => (StatusCode::SERVICE_UNAVAILABLE, "The database is away"),
-        ActError::Crowded => (StatusCode::SERVICE_UNAVAILABLE, "It was not done"),
         ActError::Broken => (StatusCode::INTERNAL_SERVER_ERROR, "Something went wrong here"),
         ActError::Refused(error) if error.kind() == OperateErrorKind::Invalid => {
             (StatusCode::UNPROCESSABLE_ENTITY, "It was not done")

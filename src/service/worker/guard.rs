@@ -11,6 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use sqlx::PgConnection;
 use tokio_util::sync::CancellationToken;
 
 use super::super::config::Database;
@@ -22,6 +23,8 @@ use crate::postgres::{
 
 /// What the server may be late by before somebody else ends its statement.
 const SLACK: Duration = Duration::from_secs(5);
+/// How long the first question may take, before the guard knows whom to look at. The opening of the connection has its own.
+const FIRST_ANSWER: Duration = Duration::from_secs(10);
 /// How long a look, or a cancel, may take.
 const LOOK: Duration = Duration::from_secs(3);
 /// At the end of the service: so long for the step in hand, then so long for what it leaves when its statement is cancelled.
@@ -39,7 +42,7 @@ pub(in crate::service) struct Session(Mutex<Told>);
 struct Told {
     /// The process that serves it; none before there is one.
     backend: Option<Backend>,
-    /// When it said last that it waits for something else than the server, such as a command.
+    /// When it said last that it goes on, or waits for something else than the server, such as a command.
     awake_at: Instant,
 }
 
@@ -51,13 +54,34 @@ impl Session {
         }))
     }
 
+    /// Finds out who serves it.
+    pub(in crate::service) async fn find_backend(&self, connection: &mut PgConnection) -> Result<(), DbError> {
+        let found = in_time(FIRST_ANSWER, in_hand::backend(connection)).await?;
+        self.is_served_by(found);
+        Ok(())
+    }
+
     pub(in crate::service) fn is_served_by(&self, backend: Backend) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).backend = Some(backend);
     }
 
-    /// The pass does not wait for the server just now.
-    pub(super) fn is_awake(&self) {
+    /// The pass does not wait for the server just now: it makes progress.
+    pub(in crate::service) fn is_awake(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).awake_at = Instant::now();
+    }
+
+    /// How long it has not been so.
+    pub(super) fn silent_for(&self) -> Duration {
+        self.told().awake_at.elapsed()
+    }
+
+    /// Sets that back, where the machine has run for that long.
+    #[cfg(test)]
+    pub(in crate::service) fn was_awake(&self, ago: Duration) -> bool {
+        let long_ago = Instant::now().checked_sub(ago);
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        told.awake_at = long_ago.unwrap_or(told.awake_at);
+        long_ago.is_some()
     }
 
     fn told(&self) -> Told {
@@ -142,18 +166,21 @@ impl Guard<'_> {
             let _ = sqlx::Connection::close(connection).await;
             Ok(found)
         };
-        in_time(looking).await
+        in_time(LOOK, looking).await
     }
 
     async fn cancel(&self, backend: Backend) -> Result<(), DbError> {
-        in_time(async { in_hand::cancel(&mut self.connect().await?, backend).await }).await
+        in_time(LOOK, async {
+            in_hand::cancel(&mut self.connect().await?, backend).await
+        })
+        .await
     }
 
     async fn end_session(&self, backend: Backend) -> Result<(), DbError> {
-        in_time(async { in_hand::end(&mut self.connect().await?, backend).await }).await
+        in_time(LOOK, async { in_hand::end(&mut self.connect().await?, backend).await }).await
     }
 
-    async fn connect(&self) -> Result<sqlx::PgConnection, DbError> {
+    async fn connect(&self) -> Result<PgConnection, DbError> {
         let options = self
             .database
             .connect_options()
@@ -162,9 +189,9 @@ impl Guard<'_> {
     }
 }
 
-async fn in_time<T>(asking: impl Future<Output = Result<T, DbError>>) -> Result<T, DbError> {
+async fn in_time<T>(limit: Duration, asking: impl Future<Output = Result<T, DbError>>) -> Result<T, DbError> {
     let late = |_| DbError::noticed(ErrorKind::Unreachable, "the server does not answer in time");
-    tokio::time::timeout(LOOK, asking).await.map_err(late)?
+    tokio::time::timeout(limit, asking).await.map_err(late)?
 }
 
 /// What a look came to.
@@ -201,9 +228,9 @@ impl Watch {
         }
     }
 
-    /// Notes what the session does, or that it could not be told; nothing where the server did not answer. What counts is how long the pass has waited for
-    /// the server since it was awake last: a command may run for hours, and what has become of the server meanwhile is found
-    /// out after it.
+    /// Notes what the session does, or that it could not be told; nothing where the server did not answer. What counts is how
+    /// long the pass has waited for the server since it was awake last: a command may run for hours, and what has become of
+    /// the server meanwhile is found out after it.
     fn note(&mut self, seen: Option<Option<Seen>>, awake_at: Instant, at: Instant) -> Verdict {
         let is_over = |since: Instant, limit: Duration| at.saturating_duration_since(since.max(awake_at)) > limit;
         let Some(seen) = seen else {

@@ -1,7 +1,5 @@
 //! One pass of a worker on a connection of its own.
 
-use std::time::Duration;
-
 use sqlx::PgConnection;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -13,17 +11,13 @@ use super::{
     },
     ask::Ended,
     guard::Session,
-    state::Shared,
 };
 use crate::{
     clock::Clock,
     maintain::{PassOutcome, PassRequest, Replica, RunOutcome, RunReport, Trigger, plan_all, run_pass_as},
-    postgres::{self, DbError, ErrorKind, catalog, history, in_hand, lock::LockHolder, schema},
+    postgres::{self, DbError, ErrorKind, catalog, history, lock::LockHolder, schema},
     pure::{Action, InboxSpec, Plan, Severity},
 };
-
-/// How long the first question may take, before the guard knows whom to look at. The opening of the connection has its own.
-const FIRST_ANSWER: Duration = Duration::from_secs(10);
 
 /// What became of a pass, and what it says about the inboxes.
 pub(super) struct Passed {
@@ -74,10 +68,8 @@ pub(super) struct Work<'a> {
     pub(super) clock: &'a Clock,
     pub(super) shutdown: &'a CancellationToken,
     pub(super) counters: &'a Counters,
-    /// Where the guard finds who serves our session, and that we do not wait for it.
+    /// Where its guard finds who serves our session, and whoever asks that it makes progress.
     pub(super) session: &'a Session,
-    /// Where it shows that it makes progress.
-    pub(super) shared: &'a Shared,
 }
 
 impl Work<'_> {
@@ -98,10 +90,7 @@ impl Work<'_> {
             }
         };
         let one: Vec<InboxSpec>;
-        let backend = tokio::time::timeout(FIRST_ANSWER, in_hand::backend(&mut connection)).await;
-        self.session.is_served_by(
-            backend.map_err(|_| DbError::noticed(ErrorKind::Unreachable, "the server does not answer in time"))??,
-        );
+        self.session.find_backend(&mut connection).await?;
         let specs = match inbox {
             None => &database.inboxes,
             Some(name) => {
@@ -119,7 +108,6 @@ impl Work<'_> {
         // Asked between steps, and while a command runs: each time is a sign of life.
         let stop = || {
             self.session.is_awake();
-            self.shared.beat();
             self.shutdown.is_cancelled()
         };
         let request = PassRequest {

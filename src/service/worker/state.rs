@@ -8,7 +8,7 @@ use std::{
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
-use super::{super::cron::Schedule, Ended};
+use super::{super::cron::Schedule, Ended, Session};
 
 /// How late a pass may be before the service counts as not ready.
 pub(super) const PASS_MAY_BE_LATE_BY: chrono::TimeDelta = chrono::TimeDelta::minutes(5);
@@ -38,8 +38,8 @@ pub(super) struct WorkerState {
     pub(super) logged: Option<String>,
     /// The run in hand.
     pub(super) going: Option<Uuid>,
-    /// When it last showed that it makes progress.
-    pub(super) pulse: Option<Instant>,
+    /// What it shows of itself.
+    pub(super) session: Option<Arc<Session>>,
 }
 
 impl WorkerState {
@@ -71,23 +71,15 @@ impl Shared {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).going
     }
 
-    /// The pass in hand makes progress.
-    pub(in crate::service) fn beat(&self) {
-        self.update(|state| state.pulse = Some(Instant::now()));
+    /// A pass is in hand.
+    pub(in crate::service) fn has_in_hand(&self, session: Arc<Session>) {
+        self.update(|state| state.session = Some(session));
     }
 
     /// How long the pass in hand has shown no progress; none where there is no pass in hand.
     pub(in crate::service) fn pass_is_silent_for(&self) -> Option<Duration> {
         let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        Some(state.pulse?.elapsed())
-    }
-
-    /// Sets the last sign of life back, where the machine has run for that long.
-    #[cfg(test)]
-    pub(in crate::service) fn was_silent_since(&self, ago: Duration) -> bool {
-        let long_ago = Instant::now().checked_sub(ago);
-        self.update(|state| state.pulse = long_ago);
-        long_ago.is_some()
+        Some(state.session.as_ref()?.silent_for())
     }
 
     /// Whether its health is worth telling.

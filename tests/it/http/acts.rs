@@ -195,7 +195,7 @@ async fn however_many_decide_at_once_a_database_has_a_few_connections_for_them()
             .filter(|(_, _, body)| body["type"].as_str().unwrap().ends_with(kind))
             .count()
     };
-    let (waited, shed) = (of(":database-unavailable"), of(":overloaded"));
+    let (waited, shed) = (of(":locked"), of(":overloaded"));
     assert!(waited >= 3 && shed > 0 && waited + shed == 16, "{waited} {shed}");
     for parts in &answers {
         assert_eq!(parts.0, 503);
@@ -309,4 +309,35 @@ async fn a_reason_is_counted_in_characters_as_the_description_says() {
     must_be_problem("too long", &parts, "invalid-body");
     let made = api.post_json("/v1/holds", &hold("ü".repeat(500)), 201).await;
     assert_eq!(made["reason"], "ü".repeat(500));
+}
+
+/// The answer is that somebody else has it locked, which passes.
+#[track_caller]
+fn must_be_locked(what: &str, parts: &(u16, reqwest::header::HeaderMap, Value)) {
+    must_be_problem(what, parts, "locked");
+    assert_eq!(
+        (parts.0, &parts.1["retry-after"]),
+        (503, &"5".parse().unwrap()),
+        "{what}"
+    );
+}
+
+#[tokio::test]
+async fn what_somebody_else_has_locked_is_a_problem_of_its_own_and_is_to_be_asked_for_again() {
+    let (api, database) = Api::ready(&[]).await;
+    let (today, mut other) = (days(&database).await.remove(0), database.connect().await);
+    let hold = json!({"inbox": INBOX, "day": today, "reason": "an audit"});
+    // What a run does that is removing the day.
+    let removing = include_str!("../../../sql/lock/day.sql")
+        .replace("$1", "(select id from inboxd.inboxes)")
+        .replace("$2", &format!("'{today}'"));
+    sql(&mut other, format!("begin; {removing}")).await;
+    must_be_locked("its day", &taken_apart(api.post("/v1/holds", &hold).await).await);
+    sql(&mut other, "rollback; begin; lock table inboxd.holds").await;
+    must_be_locked("the holds", &taken_apart(api.post("/v1/holds", &hold).await).await);
+    sql(&mut other, "rollback").await;
+    assert_eq!(api.post_json("/v1/holds", &hold, 201).await["is_new"], true);
+    let document = api.get_json("/openapi.json").await;
+    let described = document["paths"]["/v1/holds"]["post"]["responses"]["503"]["description"].as_str();
+    assert!(described.unwrap().contains("urn:inboxd:problem:locked"));
 }

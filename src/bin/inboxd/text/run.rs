@@ -5,7 +5,10 @@ use std::fmt::Write as _;
 use inboxd::maintain::{Canary, PassOutcome, StepOutcome};
 
 use super::{findings, operate::paused, runway};
-use crate::commands::{Answered, Answers, Ran};
+use crate::{
+    commands::{Answered, Answers},
+    run::Ran,
+};
 
 pub(crate) fn outcomes(answers: &Answers<Ran>) -> String {
     let mut text = String::new();
