@@ -111,7 +111,10 @@ impl Inner {
                 shutdown: &self.shutdown,
                 session: &session,
             };
-            return guard.gives_up().await;
+            let why = guard.gives_up().await;
+            // It may have begun its next try after a cancel, and the server would wait on alone.
+            let _ = timeout(CANCEL, self.cancel(backend)).await;
+            return why;
         }
         let ending = async {
             self.shutdown.cancelled().await;

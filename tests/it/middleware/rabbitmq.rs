@@ -143,6 +143,9 @@ impl Rabbit {
         let kind = if rabbit.apart.is_some() { "classic" } else { "quorum" };
         rabbit.declare(&rabbit.queue, &[("x-queue-type", kind)]).await;
         rabbit.declare(&rabbit.dead_queue, &[]).await;
+        if rabbit.apart.is_some() {
+            rabbit.server().write_down_queues();
+        }
         rabbit
     }
 

@@ -65,8 +65,33 @@ impl RabbitServer {
     }
 
     pub(crate) fn start_again(&mut self) {
-        let program = program().unwrap_or_else(|| {
-            panic!("rabbitmq-server is needed for the tests of the middleware: tests/rabbitmq-server installs it")
+        let mut command = self.command("rabbitmq-server");
+        let mut node = quietly(&mut command);
+        let watchdog = Watchdog::over_group(&node);
+        let listens = || {
+            let ended = node.try_wait().unwrap();
+            assert!(ended.is_none(), "rabbitmq-server ended: {ended:?}");
+            TcpStream::connect(("127.0.0.1", self.ports.amqp)).ok()
+        };
+        process::poll(PATIENCE, listens).expect("rabbitmq-server listens");
+        self.node = Some((node, watchdog));
+    }
+
+    /// Has it write down which queues there are. It does so by itself, but only every now and then, and knows nothing of a queue
+    /// that was made in the seconds before it was killed.
+    pub(crate) fn write_down_queues(&self) {
+        let mut command = self.command("rabbitmqctl");
+        command.args(["eval", "mnesia:dump_log()."]);
+        let mut asking = quietly(&mut command);
+        let _watchdog = Watchdog::over_group(&asking);
+        let ended = process::poll(PATIENCE, || asking.try_wait().unwrap()).expect("rabbitmqctl ends");
+        assert!(ended.success(), "rabbitmqctl: {ended}");
+    }
+
+    /// A program of the node's, for this node.
+    fn command(&self, name: &str) -> Command {
+        let program = program(name).unwrap_or_else(|| {
+            panic!("{name} is needed for the tests of the middleware: tests/rabbitmq-server installs it")
         });
         let folder = self.folder.path();
         let mut command = Command::new(program);
@@ -87,15 +112,7 @@ impl RabbitServer {
             )
             .env("ERL_EPMD_ADDRESS", "127.0.0.1")
             .env("ERL_EPMD_PORT", self.ports.mapper.to_string());
-        let mut node = quietly(&mut command);
-        let watchdog = Watchdog::over_group(&node);
-        let listens = || {
-            let ended = node.try_wait().unwrap();
-            assert!(ended.is_none(), "rabbitmq-server ended: {ended:?}");
-            TcpStream::connect(("127.0.0.1", self.ports.amqp)).ok()
-        };
-        process::poll(PATIENCE, listens).expect("rabbitmq-server listens");
-        self.node = Some((node, watchdog));
+        command
     }
 
     fn configure(&self, ack_timeout: Option<Duration>) {
@@ -156,11 +173,9 @@ fn quietly(command: &mut Command) -> Child {
         .unwrap_or_else(|error| panic!("{command:?}: {error}"))
 }
 
-/// The node's own script. The one of the packages on the PATH changes to an account of its own.
-fn program() -> Option<PathBuf> {
+/// The node's own scripts. Those of the packages on the PATH change to an account of their own.
+fn program(name: &str) -> Option<PathBuf> {
     let releases = fs::read_dir("/usr/lib/rabbitmq/lib").ok()?;
-    let scripts = releases
-        .flatten()
-        .map(|release| release.path().join("sbin/rabbitmq-server"));
+    let scripts = releases.flatten().map(|release| release.path().join("sbin").join(name));
     scripts.filter(|script| script.is_file()).max()
 }
