@@ -175,7 +175,7 @@ async fn a_run_whose_asking_cannot_be_written_down_is_a_problem_and_not_200() {
     for (statement, kind, status) in [
         (
             "begin; lock table inboxd.audit in access exclusive mode",
-            "database-unavailable",
+            "locked",
             503,
         ),
         (
