@@ -173,11 +173,7 @@ async fn a_run_whose_asking_cannot_be_written_down_is_a_problem_and_not_200() {
     let (api, database) = Api::ready(&[]).await;
     let mut other = database.connect().await;
     for (statement, kind, status) in [
-        (
-            "begin; lock table inboxd.audit in access exclusive mode",
-            "locked",
-            503,
-        ),
+        ("begin; lock table inboxd.audit in access exclusive mode", "locked", 503),
         (
             "rollback; alter table inboxd.audit add constraint never check (action <> 'run')",
             "database-unavailable",
