@@ -10,6 +10,7 @@ use inboxd::maintain::{
 use sqlx::PgConnection;
 
 use crate::{
+    faults::Kind,
     run::Seed,
     support::inbox::Deployment,
     world::{RETENTION_DAYS, World},
@@ -22,9 +23,13 @@ const MOST_RUNS: usize = 30;
 
 impl Seed {
     pub(crate) async fn settle(&mut self, days: u32) {
+        // Last what others may keep from being ended.
+        self.standing
+            .sort_by_key(|standing| matches!(standing.kind, Kind::Default { .. }));
         for standing in std::mem::take(&mut self.standing) {
-            self.end(standing).await;
+            self.end(days, standing).await;
         }
+        assert!(self.standing.is_empty(), "it does not end: {:?}", self.standing);
         self.confirm_clock().await;
         let undisturbed = self.world.clock_database().await;
         for quiet in 0..QUIET_DAYS {
@@ -104,7 +109,7 @@ impl World {
             format!("grant create, usage on schema public to {}", crate::world::KEEPER),
         )
         .await;
-        Self::deployment(&self.clock, &database, self.ahead()).await
+        Self::deployment(&self.clock, &database, self.specs()).await
     }
 }
 
