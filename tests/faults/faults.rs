@@ -71,10 +71,9 @@ impl Standing {
         }
     }
 
-    /// Whether nothing may be removed while it stands.
+    /// Whether nothing may be removed while it stands. A pause ends the schedule only: who asks for a run gets one.
     pub(crate) fn bars_removal(&self) -> bool {
         match &self.kind {
-            Kind::Paused => true,
             Kind::Skewed { minutes, confirmed } => TimeDelta::minutes(minutes.abs()) > MAX_SKEW && !confirmed,
             _ => false,
         }

@@ -184,6 +184,7 @@ impl Seed {
 
     /// A day: a step of the clock, claims with whatever goes wrong meanwhile, a run, and the look at what there is.
     pub(crate) async fn day(&mut self, nth: u32, plan: &DayPlan) -> Tally {
+        let begun = Instant::now();
         self.world.set_day(nth, plan.time);
         let was_calm = self.standing.is_empty() && plan.faults.is_empty();
         let was_barred = self.removal_is_barred();
@@ -199,6 +200,9 @@ impl Seed {
         }
         self.sums.faults += plan.faults.len();
         let ends = claims.await.unwrap();
+        // They may have ended before it could be cut.
+        self.world.to_consumers.disarm();
+        let claimed_after = begun.elapsed();
         self.sums.samples += sampler.stop(may_exchange).await;
         let (due, standing) = std::mem::take(&mut self.standing)
             .into_iter()
@@ -217,6 +221,7 @@ impl Seed {
             let mut admin = self.world.admin().await;
             self.world.must_have_today_and_tomorrow(&mut admin).await;
         }
+        let ran_after = begun.elapsed();
         self.see_what_is_back(can_run).await;
         let tally = self.note(ends).await;
         self.tell(nth, || format!("{tally:?}"));
@@ -230,6 +235,12 @@ impl Seed {
         self.leaves.barred = was_barred && self.removal_is_barred();
         self.look().await;
         self.leaves.barred = false;
+        self.tell(nth, || {
+            format!(
+                "claims until {claimed_after:?}, run until {ran_after:?}, looks until {:?}",
+                begun.elapsed()
+            )
+        });
         tally
     }
 
@@ -297,7 +308,7 @@ impl Seed {
         assert!(bad.is_empty(), "claims fail although all is well: {bad:?}");
     }
 
-    fn tell(&self, day: u32, what: impl FnOnce() -> String) {
+    pub(crate) fn tell(&self, day: u32, what: impl FnOnce() -> String) {
         if self.verbose {
             println!("  day {day} at {:.1} s: {}", self.begun.elapsed().as_secs_f32(), what());
         }

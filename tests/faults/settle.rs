@@ -36,10 +36,20 @@ impl Seed {
             // A little later each day, so that a grace of a day is over on the next.
             let time = Duration::from_secs(12 * 3_600 + 600 * u64::from(quiet));
             self.world.set_day(days + quiet, time);
-            self.until_nothing_is_left().await;
+            let begun = std::time::Instant::now();
+            let runs = self.until_nothing_is_left().await;
+            let settled_after = begun.elapsed();
             until_nothing_is_left_of(&undisturbed).await;
+            let peer_after = begun.elapsed();
             self.claim_in_peace(u64::from(quiet)).await;
+            let claimed_after = begun.elapsed();
             self.look().await;
+            self.tell(days + quiet, || {
+                format!(
+                    "{runs} runs until {settled_after:?}, the undisturbed until {peer_after:?}, claims until {claimed_after:?}, looks until {:?}",
+                    begun.elapsed()
+                )
+            });
         }
         let fresh = |message: &&crate::claims::Message| {
             !self.broker.pending.is_empty() && self.broker.pending.contains(message)
@@ -65,8 +75,9 @@ impl Seed {
     }
 
     /// Runs until a plan has no step any more.
-    async fn until_nothing_is_left(&mut self) {
-        for _ in 0..MOST_RUNS {
+    /// How many it took.
+    async fn until_nothing_is_left(&mut self) -> usize {
+        for nth in 1..=MOST_RUNS {
             self.world.run(false).await;
             let planned = self.world.deployment.plan().await;
             if planned.iter().all(|planned| planned.plan.steps.is_empty()) {
@@ -76,7 +87,7 @@ impl Seed {
                     .filter(|finding| finding.severity == inboxd::Severity::Fail)
                     .collect();
                 assert!(bad.is_empty(), "{bad:#?}");
-                return;
+                return nth;
             }
         }
         panic!(

@@ -63,7 +63,8 @@ async fn sample(options: PgConnectOptions, stop: Arc<AtomicBool>) -> (u64, Vec<(
              from pg_stat_activity as waiting
              cross join unnest(pg_blocking_pids(waiting.pid)) as blocking (pid)
              join pg_stat_activity as blocker on blocker.pid = blocking.pid
-             where waiting.application_name = $1 and blocker.application_name like 'inboxd %'",
+             -- Who waits for nobody has no blockers, and to be asked costs as much as a claim.
+             where waiting.application_name = $1 and waiting.wait_event_type = 'Lock' and blocker.application_name like 'inboxd %'",
         )
         .bind(CONSUMER)
         .fetch_all(open)
