@@ -9,6 +9,7 @@
 //! | none | the pure core, and [`claim`]: the library half | consumers |
 //! | `middleware` | a consumer that is only a handler, for any broker: [`claim::middleware`](claim) | consumers |
 //! | `nats` | the same, for NATS JetStream | consumers |
+//! | `rabbitmq` | the same, for RabbitMQ | consumers |
 //! | `kafka` | the same, for Kafka; builds librdkafka, with a C compiler and make | consumers |
 //! | `maintain` | catalog, DDL, one maintenance pass, a private PostgreSQL | who runs maintenance in a process of their own |
 //! | `service` (default) | config, schedule, HTTP and the `inboxd` program | operators |

@@ -19,10 +19,6 @@ mod http;
 #[cfg(test)]
 mod init;
 #[cfg(test)]
-#[cfg(feature = "kafka")] // apart: the lints know a test by the line above alone
-#[path = "middleware/kafka/mod.rs"]
-mod kafka;
-#[cfg(test)]
 mod killed;
 #[cfg(test)]
 mod language;
@@ -31,7 +27,8 @@ mod library;
 #[cfg(test)]
 mod life;
 #[cfg(test)]
-#[cfg(feature = "nats")] // apart: the lints know a test by the line above alone
+#[cfg(any(feature = "kafka", feature = "nats", feature = "rabbitmq"))]
+// apart: the lints know a test by the line above alone
 mod middleware;
 #[cfg(test)]
 mod midnight;

@@ -221,7 +221,7 @@ impl<D: Delivery> Consumer<D> {
         let mut state = self.gate.subscribe();
         let closed = source.closed();
         // It owns the source, and is never dropped half-way before the end: what it was about to deliver would be lost to us.
-        let mut taking = Some(Box::pin(self.take(source, 0)));
+        let mut taking = Some(Box::pin(self.take(source)));
         self.gate.reset(State::Running);
         loop {
             let has_room = self.gate.is_open() && in_hand.len() < self.settings.concurrency;
@@ -233,7 +233,7 @@ impl<D: Delivery> Consumer<D> {
                 taken = next(&mut taking), if has_room && taking.is_some() => match taken {
                     Some((source, delivery)) => {
                         in_hand.push(one.handle(delivery));
-                        taking = Some(Box::pin(self.take(source, 0)));
+                        taking = Some(Box::pin(self.take(source)));
                     }
                     None => taking = None,
                 },
@@ -257,14 +257,20 @@ impl<D: Delivery> Consumer<D> {
     }
 
     /// The next delivery of a source, however long its broker is away; none at its end.
-    async fn take<S: Source<Delivery = D>>(&self, mut source: S, mut failures: u32) -> Option<(S, D)> {
+    async fn take<S: Source<Delivery = D>>(&self, mut source: S) -> Option<(S, D)> {
+        let mut failures = 0;
         loop {
-            match source.next().await {
+            let connected = source.connect().await;
+            if let Ok(true) = connected {
+                self.broker_is_back(&mut failures);
+            }
+            let taken = match connected {
+                Ok(_) => source.next().await,
+                Err(error) => Err(error),
+            };
+            match taken {
                 Ok(delivery) => {
-                    if failures > 0 {
-                        tracing::info!(inbox = %self.inbox.table(), failures, "the broker is back");
-                        self.gate.set_broker_away(false);
-                    }
+                    self.broker_is_back(&mut failures);
                     return delivery.map(|delivery| (source, delivery));
                 }
                 Err(error) => {
@@ -279,6 +285,14 @@ impl<D: Delivery> Consumer<D> {
                     Delay::new(pause).await;
                 }
             }
+        }
+    }
+
+    fn broker_is_back(&self, failures: &mut u32) {
+        if *failures > 0 {
+            tracing::info!(inbox = %self.inbox.table(), failures, "the broker is back");
+            self.gate.set_broker_away(false);
+            *failures = 0;
         }
     }
 

@@ -7,6 +7,15 @@ use crate::claim::BoxError;
 /// One delivery of a message. Whatever is done with it consumes it, so that nothing is done twice: many brokers close the
 /// channel on a second ack.
 ///
+/// ```compile_fail,E0382
+/// # // M2: a second ack is no program.
+/// # use inboxd::claim::middleware::Delivery;
+/// async fn ack_twice(delivery: impl Delivery) {
+///     let _ = delivery.ack().await;
+///     let _ = delivery.ack().await;
+/// }
+/// ```
+///
 /// A delivery that is dropped is left with the broker, which delivers it again when it gives this consumer up.
 pub trait Delivery: Send {
     /// Whether the broker itself waits before it delivers again. Where it does not, the consumer waits before it tells it.
@@ -119,6 +128,15 @@ fn one_line(text: &str, limit: usize) -> String {
 pub trait Source: Send {
     /// What it delivers.
     type Delivery: Delivery;
+
+    /// Connects, if it is not connected. Asked before each delivery; true once it is certain that the broker is there, false where
+    /// only a delivery shows it.
+    ///
+    /// # Errors
+    /// When the broker is away, or refuses.
+    fn connect(&mut self) -> impl Future<Output = Result<bool, BoxError>> + Send {
+        std::future::ready(Ok(false))
+    }
 
     /// The next delivery; none once there will never be another. After an error it is asked again, after a pause, and
     /// connects anew by itself.

@@ -34,6 +34,8 @@ mod metrics;
 #[cfg(feature = "nats")]
 pub mod nats;
 mod one;
+#[cfg(feature = "rabbitmq")]
+pub mod rabbitmq;
 mod settings;
 mod table;
 

@@ -17,12 +17,17 @@ use std::{borrow::Cow, time::Duration};
 
 use async_nats::{
     HeaderMap,
+    connection::State,
     jetstream::{
         self, AckKind,
         consumer::{AckPolicy, PullConsumer, pull},
     },
 };
-use futures_util::StreamExt;
+use futures_timer::Delay;
+use futures_util::{
+    StreamExt,
+    future::{Either, select},
+};
 
 use super::{Delivery, Rejection, Source};
 use crate::claim::BoxError;
@@ -32,6 +37,9 @@ const ID_HEADER: &str = "Nats-Msg-Id";
 
 /// The longest that a pull request waits at the server: so soon a consumer that was deleted is noticed.
 const PULL_EXPIRES: Duration = Duration::from_secs(10);
+
+/// How soon a lost connection is noticed.
+const CONNECTION_POLL: Duration = Duration::from_millis(500);
 
 /// A durable pull consumer of a stream. It is opened, and opened again after a failure, when a delivery is asked for.
 #[derive(Debug)]
@@ -94,6 +102,18 @@ impl NatsSource {
         self
     }
 
+    /// The client connects anew by itself and says nothing of it, so it is looked at now and then.
+    async fn next_message(&self, messages: &mut pull::Stream) -> Result<jetstream::Message, BoxError> {
+        loop {
+            match select(messages.next(), Delay::new(CONNECTION_POLL)).await {
+                Either::Left((Some(message), _)) => return Ok(message?),
+                Either::Left((None, _)) => return Err("the stream of messages has ended".into()),
+                Either::Right(_) if self.context.client().connection_state() == State::Connected => {}
+                Either::Right(_) => return Err("the connection is lost".into()),
+            }
+        }
+    }
+
     async fn open(&self) -> Result<Open, BoxError> {
         let stream = self.context.get_stream(&self.stream).await?;
         let consumer: PullConsumer = stream.get_consumer(&self.consumer).await?;
@@ -128,16 +148,18 @@ impl NatsSource {
 impl Source for NatsSource {
     type Delivery = NatsDelivery;
 
+    async fn connect(&mut self) -> Result<bool, BoxError> {
+        if self.open.is_none() {
+            self.open = Some(self.open().await?);
+        }
+        Ok(true)
+    }
+
     async fn next(&mut self) -> Result<Option<NatsDelivery>, BoxError> {
-        let mut open = match self.open.take() {
-            Some(open) => open,
-            None => self.open().await?,
-        };
+        self.connect().await?;
+        let mut open = self.open.take().ok_or("not connected")?;
         // Not put back after an error: it is opened again.
-        let message = match open.messages.next().await {
-            Some(message) => message?,
-            None => return Err("the stream of messages has ended".into()),
-        };
+        let message = self.next_message(&mut open.messages).await?;
         let info = message.info().ok();
         let delivery = NatsDelivery {
             dead_letter: self.dead_letter.clone(),

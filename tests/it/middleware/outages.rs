@@ -2,73 +2,108 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use inboxd::claim::middleware::{State, nats::NatsDelivery};
+use inboxd::claim::middleware::State;
 use sqlx::{Postgres, Transaction};
+use tokio::sync::Notify;
 
-use super::{Place, in_time, pool_of, work};
+use super::{
+    broker::Broker,
+    place::{Place, in_time, pool_of, work},
+};
 use crate::support::{
     claims::eventually,
     inbox::{Deployment, spec},
     proxy::Proxy,
+    server,
 };
 
-#[tokio::test]
-async fn m1_an_ack_that_is_lost_after_the_commit_is_followed_by_a_duplicate_that_is_acked() {
-    let place = Place::new().await;
-    let ids = place.published(1).await;
+pub(super) async fn m1_acks_that_are_lost_with_the_broker_are_followed_by_duplicates_that_are_acked<B: Broker>() {
+    let place = Place::<B>::apart().await;
+    let ids = place.published(12).await;
     let runs = AtomicU32::new(0);
     let consumer = place.consumer().await;
-    let handler = async |tx: &mut Transaction<'_, Postgres>, delivery: &NatsDelivery| {
-        runs.fetch_add(1, Ordering::SeqCst);
-        place.nats.lock().unwrap().kill();
+    let handler = async |tx: &mut Transaction<'_, Postgres>, delivery: &B::Delivery| {
+        if runs.fetch_add(1, Ordering::SeqCst) == 0 {
+            place.broker.kill();
+        }
         work(tx, delivery).await
     };
+    let mut state = consumer.watch();
     let until = async {
-        eventually("the work is committed", async || !place.done().await.is_empty()).await;
-        place.nats.lock().unwrap().start_again();
-        place.all_settled().await;
+        eventually("work is committed", async || !place.done().await.is_empty()).await;
+        state.wait_for(|state| *state == State::BrokerAway).await.unwrap();
+        place.broker.start_again();
+        state.wait_for(|state| state.is_ready()).await.unwrap();
     };
-    in_time(consumer.run(place.source(), until, handler)).await;
+    in_time(consumer.run(place.broker.source().await, until, &handler)).await;
+    place.run_dry(&consumer, &handler).await;
     place.assert_done_once(&ids).await;
-    assert_eq!(runs.load(Ordering::SeqCst), 1);
+    // What was committed before the broker was back was not worked on again.
+    assert_eq!(runs.load(Ordering::SeqCst), 12);
 }
 
-#[tokio::test]
-async fn m11_while_the_database_is_away_nothing_is_acked_or_dead_lettered_and_the_consumer_is_not_ready() {
-    let place = Place::new().await;
+pub(super) async fn m11_while_the_database_is_away_nothing_is_acked_or_dead_lettered_and_the_consumer_is_not_ready<
+    B: Broker,
+>() {
+    let place = Place::<B>::new().await;
     let mut proxy = Proxy::in_front_of(&place.deployment.database).await;
     let consumer = place.consumer_on(pool_of(proxy.options())).await.with_attempts(1);
     proxy.refuse().await;
     proxy.cut_all();
     let ids = place.published(8).await;
     let mut state = consumer.watch();
-    let until = async {
+    let away = async {
         state.wait_for(|state| *state == State::DatabaseAway).await.unwrap();
         assert!(!consumer.state().is_ready());
-        let info = place.info().await.unwrap();
-        assert_eq!(info.ack_floor.stream_sequence, 0);
+    };
+    in_time(consumer.run(place.broker.source().await, away, work)).await;
+    // All of them are still there, and nowhere else.
+    eventually("nothing was acked", async || place.broker.left().await == 8).await;
+    assert!(place.broker.dead().await.is_empty() && place.done().await.is_empty());
+    let until = async {
+        state.wait_for(|state| *state == State::DatabaseAway).await.unwrap();
         proxy.allow().await;
         state.wait_for(|state| state.is_ready()).await.unwrap();
-        place.all_settled().await;
     };
-    in_time(consumer.run(place.source(), until, work)).await;
+    in_time(consumer.run(place.broker.source().await, until, work)).await;
+    place.run_dry(&consumer, work).await;
     place.assert_done_once(&ids).await;
-    assert!(place.dead().await.is_empty());
 }
 
-#[tokio::test]
-async fn a_day_without_a_partition_pauses_the_consumer_until_there_is_one() {
-    let place = Place::of(Deployment::initialized(vec![spec("public.inbox")]).await).await;
+pub(super) async fn m11_a_database_that_is_restarted_costs_no_message_and_doubles_none<B: Broker>() {
+    let mut server = server::own(&[]).await;
+    let place = Place::<B>::in_database(server.database().await).await;
+    let ids = place.published(30).await;
+    let consumer = place.consumer().await.with_attempts(1);
+    let (runs, in_the_middle) = (AtomicU32::new(0), Notify::new());
+    let handler = async |tx: &mut Transaction<'_, Postgres>, delivery: &B::Delivery| {
+        if runs.fetch_add(1, Ordering::SeqCst) == 9 {
+            in_the_middle.notify_one();
+        }
+        work(tx, delivery).await
+    };
+    let until = async {
+        in_the_middle.notified().await;
+        server.cluster.restart().await.unwrap();
+    };
+    in_time(consumer.run(place.broker.source().await, until, &handler)).await;
+    place.run_dry(&consumer, &handler).await;
+    place.assert_done_once(&ids).await;
+}
+
+pub(super) async fn a_day_without_a_partition_pauses_the_consumer_until_there_is_one<B: Broker>() {
+    let deployment = Deployment::initialized(vec![spec("public.inbox")]).await;
+    let place = Place::of(B::start().await, deployment).await;
     let consumer = place.consumer().await.with_attempts(1);
     let ids = place.published(8).await;
     let mut state = consumer.watch();
     let until = async {
         state.wait_for(|state| *state == State::Paused).await.unwrap();
-        assert_eq!(place.info().await.unwrap().ack_floor.stream_sequence, 0);
+        assert!(place.broker.dead().await.is_empty());
         place.deployment.done().await;
-        place.all_settled().await;
+        state.wait_for(|state| state.is_ready()).await.unwrap();
     };
-    in_time(consumer.run(place.source(), until, work)).await;
+    in_time(consumer.run(place.broker.source().await, until, work)).await;
+    place.run_dry(&consumer, work).await;
     place.assert_done_once(&ids).await;
-    assert!(place.dead().await.is_empty());
 }

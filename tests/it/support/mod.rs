@@ -15,4 +15,6 @@ pub(crate) mod pool;
 pub(crate) mod process;
 pub(crate) mod program;
 pub(crate) mod proxy;
+#[cfg(feature = "rabbitmq")]
+pub(crate) mod rabbit;
 pub(crate) mod server;

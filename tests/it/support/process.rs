@@ -41,6 +41,13 @@ pub(crate) fn kill(pid: u32) {
     signal::kill(Pid::from_raw(pid.try_into().unwrap()), Signal::SIGKILL).unwrap();
 }
 
+/// Kills a process that leads a group of its own, with all of the group.
+pub(crate) fn kill_group(leader: u32) {
+    assert!(leader > 1);
+    // Gone already, if it cannot be.
+    let _ = signal::killpg(Pid::from_raw(leader.try_into().unwrap()), Signal::SIGKILL);
+}
+
 /// Keeps the terminal's signals from a command.
 pub(crate) fn in_own_group(command: &mut Command) -> &mut Command {
     command.process_group(0)
@@ -69,10 +76,23 @@ pub(crate) struct Watchdog(Child);
 
 impl Watchdog {
     pub(crate) fn over(child: &Child) -> Self {
+        Self::over_target(&child.id().to_string())
+    }
+
+    /// Kills the group that the other one leads.
+    pub(crate) fn over_group(leader: &Child) -> Self {
+        Self::over_target(&format!("-{}", leader.id()))
+    }
+
+    fn over_target(target: &str) -> Self {
         let mut command = Command::new("sh");
         command
-            .args(["-c", "read -r word; [ \"$word\" = done ] || kill -9 \"$1\"", "watchdog"])
-            .arg(child.id().to_string())
+            .args([
+                "-c",
+                "read -r word; [ \"$word\" = done ] || kill -s KILL -- \"$1\"",
+                "watchdog",
+            ])
+            .arg(target)
             .current_dir("/")
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
