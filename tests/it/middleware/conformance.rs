@@ -2,6 +2,8 @@
 
 macro_rules! on_each_broker {
     ($($file:ident :: $scenario:ident),+ $(,)?) => {
+        #[cfg(feature = "kafka")]
+        on_broker!(on_kafka, kafka::Kafka, $($file::$scenario),+);
         #[cfg(feature = "nats")]
         on_broker!(on_nats, nats::Nats, $($file::$scenario),+);
         #[cfg(feature = "rabbitmq")]

@@ -7,6 +7,8 @@ mod conformance;
 mod crashes;
 mod duplicates;
 mod failures;
+#[cfg(feature = "kafka")]
+mod kafka;
 #[cfg(feature = "nats")]
 mod nats;
 mod outages;

@@ -85,6 +85,7 @@ impl<B: Broker> Place<B> {
         consumer(self.inbox().await, pool, IdSource::header(ID))
     }
 
+    #[cfg(feature = "nats")] // the only one that has coordinates to look at
     pub(super) async fn consumer_by(&self, id: IdSource<B::Delivery>) -> Consumer<B::Delivery> {
         consumer(self.inbox().await, self.pool.clone(), id)
     }
