@@ -249,6 +249,11 @@ impl ClientContext for Callbacks {
         log(level, facility, text);
     }
 
+    /// It comes back from the poll as well, where it is judged.
+    fn error(&self, error: KafkaError, reason: &str) {
+        tracing::debug!(error = %error, reason, "the client has trouble");
+    }
+
     /// Nothing is made of them.
     fn stats_raw(&self, _: &[u8]) {
         self.calls.fetch_add(1, Ordering::SeqCst);
