@@ -56,6 +56,8 @@ mod serve;
 #[cfg(test)]
 mod serve_embedded;
 #[cfg(test)]
+mod setnx;
+#[cfg(test)]
 mod sql;
 #[cfg(test)]
 mod states;
