@@ -101,6 +101,16 @@ impl Broker for Kafka {
         source_of(config)
     }
 
+    fn example(&self) -> (&'static str, Vec<(&'static str, String)>) {
+        let environment = vec![
+            ("KAFKA_BROKERS", self.broker.bootstrap_servers()),
+            ("KAFKA_GROUP", GROUP.to_owned()),
+            ("KAFKA_TOPIC", TOPIC.to_owned()),
+            ("KAFKA_DEAD_LETTER", DEAD.to_owned()),
+        ];
+        ("kafka_consumer", environment)
+    }
+
     async fn publish(&self, id: Option<Uuid>) {
         let nth = self.published.fetch_add(1, Ordering::SeqCst) % self.ends.lock().unwrap().len();
         let text = id.unwrap_or_default().to_string();
