@@ -198,11 +198,13 @@ impl Peer for Rabbit {
     }
 }
 
+/// On librdkafka's mock cluster: on Tansu the consumer written by hand stood still in some rounds, polling without a message to
+/// come, and it is not known yet whose fault that is.
 pub(crate) struct Kafka(kafka::Broker);
 
 impl Kafka {
     pub(crate) fn start() -> Self {
-        Self(kafka::Broker::tansu())
+        Self(kafka::Broker::mock())
     }
 
     fn config(&self) -> ClientConfig {
@@ -224,7 +226,7 @@ impl Peer for Kafka {
     async fn filled(&self, ids: &[Uuid]) -> String {
         let name = new_name();
         self.0.create_topic(&name, 3);
-        let producer: BaseProducer = self.config().create().unwrap();
+        let producer: BaseProducer = self.config().set("enable.idempotence", "true").create().unwrap();
         for (id, partition) in ids.iter().zip((0..3).cycle()) {
             let id = id.to_string();
             let header = Header {
@@ -259,8 +261,16 @@ impl Peer for Kafka {
                     if let Some(message) = consumer.poll(Duration::from_millis(100))
                         && sender.blocking_send(message.unwrap().detach()).is_err()
                     {
-                        return;
+                        break;
                     }
+                }
+                // A client that is dropped while it has partitions may wait for ever.
+                consumer.unsubscribe();
+                for _ in 0..50 {
+                    if consumer.assignment().unwrap().count() == 0 {
+                        break;
+                    }
+                    drop(consumer.poll(Duration::from_millis(100)));
                 }
             }
         });
@@ -271,9 +281,8 @@ impl Peer for Kafka {
                 let header = message.headers().unwrap().iter().find(|header| header.key == ID);
                 let id = str::from_utf8(header.unwrap().value.unwrap()).unwrap();
                 handle(id.parse().unwrap()).await;
-                consumer
-                    .store_offset(message.topic(), message.partition(), message.offset())
-                    .unwrap();
+                // Behind the last one the partition may have been given up already.
+                let _ = consumer.store_offset(message.topic(), message.partition(), message.offset());
             })
             .await;
         // Leaving the group blocks.

@@ -87,7 +87,7 @@ pub(crate) async fn main() {
         bench.compare("rabbitmq", &Rabbit::start()).await;
     }
     if "kafka".contains(&only) {
-        bench.compare("kafka (Tansu)", &Kafka::start()).await;
+        bench.compare("kafka (mock cluster)", &Kafka::start()).await;
     }
 }
 
