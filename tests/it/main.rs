@@ -24,10 +24,6 @@ mod http;
 #[cfg(test)]
 mod init;
 #[cfg(test)]
-#[cfg(feature = "kafka")] // apart: the lints know a test by the line above alone
-#[path = "middleware/kafka/mod.rs"]
-mod kafka;
-#[cfg(test)]
 mod killed;
 #[cfg(test)]
 mod language;
@@ -36,7 +32,8 @@ mod library;
 #[cfg(test)]
 mod life;
 #[cfg(test)]
-#[cfg(any(feature = "nats", feature = "rabbitmq"))] // apart: the lints know a test by the line above alone
+#[cfg(any(feature = "kafka", feature = "nats", feature = "rabbitmq"))]
+// apart: the lints know a test by the line above alone
 mod middleware;
 #[cfg(test)]
 mod midnight;
@@ -58,6 +55,8 @@ mod replicas;
 mod serve;
 #[cfg(test)]
 mod serve_embedded;
+#[cfg(test)]
+mod setnx;
 #[cfg(test)]
 mod sql;
 #[cfg(test)]
