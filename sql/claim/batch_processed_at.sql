@@ -154,6 +154,21 @@ begin
     end loop;
   end loop;
 
+  -- Thrice in the way and not of today: see the inner claim.
+  found_places := array(
+    select rest.place::int
+    from unnest(held_ats, told) with ordinality as rest (held_at, told, place)
+    where rest.held_at is null and rest.told is null
+  );
+  if cardinality(found_places) > 0 then
+    execute {{batch_look}} into found_places, found_ats, found_writers
+    using ids, null::timestamptz[], found_places, timestamptz '-infinity', day_end + interval '48 hours', msg_consumer;
+    for n in 1..coalesce(cardinality(found_places), 0) loop
+      held_ats[found_places[n]] := found_ats[n];
+      writers[found_places[n]] := found_writers[n];
+    end loop;
+  end if;
+
   for n in 1..wanted loop
     if told[n] is null then
       first_at := held_ats[n];

@@ -110,6 +110,11 @@ pub enum FoundInbox {
     Missing,
     /// There is one that does not fit, with what is wrong.
     Unfit(String),
+    /// It is not partitioned yet: claims go to it as it is, until it is adopted.
+    BeingAdopted {
+        /// When every insert begins to fail unless it is adopted before; none while nothing keeps rows out.
+        until: Option<DateTime<Utc>>,
+    },
     /// It is as it should be.
     Fit(Parent),
 }
@@ -224,12 +229,23 @@ pub struct FoundRelation {
 }
 
 impl FoundRelation {
-    /// The day: from its bounds while it is a partition, else from its marker.
+    /// The day: from its bounds while it is a partition, else from its marker. Of an adopted table, which holds many, the last.
     #[must_use]
     pub fn day(&self) -> Option<Day> {
         match self.attachment {
-            Attachment::Attached | Attachment::PendingDetach => self.bounds.as_ref()?.day(),
+            Attachment::Attached | Attachment::PendingDetach => {
+                self.bounds.as_ref()?.day().or_else(|| self.last_adopted_day())
+            }
             Attachment::Loose => self.marker.as_ref().map(|marker| marker.day),
         }
+    }
+
+    /// The last day of a table that was adopted: it has no lower bound, and its marker says up to where it was adopted.
+    fn last_adopted_day(&self) -> Option<Day> {
+        let Some(Bounds::Range(span)) = &self.bounds else {
+            return None;
+        };
+        let last = self.marker.as_ref()?.day;
+        (span.from.is_none() && span.to == Some(last.end())).then_some(last)
     }
 }

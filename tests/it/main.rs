@@ -1,6 +1,8 @@
 //! Behaviour tests against real servers: one binary, so that they share one PostgreSQL.
 
 #[cfg(test)]
+mod adopt;
+#[cfg(test)]
 mod canary;
 #[cfg(test)]
 mod claim;

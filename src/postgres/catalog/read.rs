@@ -86,7 +86,7 @@ pub(super) fn read_inbox(
                 }
             })
             .collect(),
-        FoundInbox::Missing | FoundInbox::Unfit(_) => Vec::new(),
+        FoundInbox::Missing | FoundInbox::Unfit(_) | FoundInbox::BeingAdopted { .. } => Vec::new(),
     };
     let found = Found {
         table: spec.table.clone(),
@@ -158,6 +158,13 @@ pub(super) fn read_table(row: &PgRow, spec: &InboxSpec, registered: &Registered)
             made.0, made.1, configured.0, configured.1
         )));
     }
+    if kind == "r" && row.try_get("has_key")? && claims_go_to(row, registered)? {
+        let checks: Vec<String> = row.try_get("checks")?;
+        let until = checks.iter().filter_map(|name| spec.table.adopted_until(name)).min();
+        return Ok(FoundInbox::BeingAdopted {
+            until: until.map(Day::start),
+        });
+    }
     if let Some(why) = misfit(&kind, row, spec)? {
         return Ok(FoundInbox::Unfit(why));
     }
@@ -169,7 +176,18 @@ pub(super) fn read_table(row: &PgRow, spec: &InboxSpec, registered: &Registered)
     }))
 }
 
+/// Whether the claim functions are those of this very inbox.
+fn claims_go_to(row: &PgRow, registered: &Registered) -> Result<bool, sqlx::Error> {
+    let comment: Option<String> = row.try_get("claim_comment")?;
+    let made_with = comment.as_deref().and_then(ClaimConstants::from_comment);
+    Ok(made_with.is_some_and(|made_with| made_with.inbox == registered.id))
+}
+
 pub(super) fn misfit(kind: &str, row: &PgRow, spec: &InboxSpec) -> Result<Option<String>, sqlx::Error> {
+    if kind == "r" {
+        let what = "it is not a partitioned table; `inboxd adopt` makes an inbox of one that is in use";
+        return Ok(Some(what.to_owned()));
+    }
     if kind != "p" {
         return Ok(Some("it is not a partitioned table".to_owned()));
     }
