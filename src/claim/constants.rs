@@ -6,7 +6,7 @@ use uuid::Uuid;
 use crate::pure::{Consumers, InboxSpec, PolicyError, Retention, Routing};
 
 /// The version of the claim functions that this build makes. It rises with every change of their bodies.
-pub const CLAIM_VERSION: u32 = 3;
+pub const CLAIM_VERSION: u32 = 4;
 
 /// The constants of one inbox's claim functions, as JSON in the comment of `<t>_claim`.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]

@@ -354,15 +354,23 @@ fn values(spec: &InboxSpec, constants: &ClaimConstants) -> Result<Vec<(&'static 
 }
 
 fn key_check(inbox_literal: &Sql, many: bool) -> Sql {
-    let is_key = if many {
-        include_str!("../../../sql/claim/parts/is_key_of_many.sql")
+    let (is_identity, is_key) = if many {
+        (
+            include_str!("../../../sql/claim/parts/is_identity_of_many.sql"),
+            include_str!("../../../sql/claim/parts/is_key_of_many.sql"),
+        )
     } else {
-        include_str!("../../../sql/claim/parts/is_key.sql")
+        (
+            include_str!("../../../sql/claim/parts/is_identity.sql"),
+            include_str!("../../../sql/claim/parts/is_key.sql"),
+        )
     };
-    Sql::of(
-        include_str!("../../../sql/claim/parts/key_check.sql"),
-        &[("inbox_literal", inbox_literal.clone()), ("is_key", Sql::fixed(is_key))],
-    )
+    let values = [
+        ("inbox_literal", inbox_literal.clone()),
+        ("is_identity", Sql::fixed(is_identity)),
+        ("is_key", Sql::fixed(is_key)),
+    ];
+    Sql::of(include_str!("../../../sql/claim/parts/key_check.sql"), &values)
 }
 
 /// What cannot be with constants that a configuration was accepted for.
