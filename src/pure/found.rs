@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use uuid::Uuid;
 
 use super::{Ahead, Bounds, Day, Ident, LeftByDrain, Marker, Retention, TableName};
@@ -38,6 +38,9 @@ pub struct Found {
     pub has_functions: bool,
     /// What its claim functions were made with that the configuration no longer says.
     pub claim_drift: Vec<String>,
+    /// How far the server's clock may step back over midnight for its claim functions; none while they cannot deal with a
+    /// sealed day.
+    pub sealing: Option<TimeDelta>,
     /// Roles other than the owner that may insert into the table directly, past lock and look-back.
     pub plain_inserters: Vec<String>,
     /// Privileges that the connecting role lacks for its work, each as one would grant it.
@@ -206,6 +209,10 @@ pub struct FoundRelation {
     pub left_by_drain: Option<LeftByDrain>,
     /// Whether a valid, immediate, non-partial unique index on exactly the inbox's key stands on it.
     pub has_key: bool,
+    /// Whether it takes no row any more.
+    pub is_sealed: bool,
+    /// Whether a subscription brings it rows, which may be late.
+    pub is_subscribed: bool,
     /// Its owner.
     pub owner: String,
     /// Privileges of other roles on it.

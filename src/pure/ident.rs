@@ -171,6 +171,8 @@ pub enum Function {
     BatchInner,
     /// `<t>_batch_wait`: a batch under a lock timeout.
     BatchWait,
+    /// `<t>_sealed`: the trigger of a day that takes no row any more.
+    Sealed,
 }
 
 impl Derived {
@@ -198,6 +200,7 @@ impl Derived {
                 Function::Wait => "_claim_wait",
                 Function::BatchInner => "_batch_inner",
                 Function::BatchWait => "_batch_wait",
+                Function::Sealed => "_sealed",
             }
             .to_owned(),
         }

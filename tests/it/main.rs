@@ -54,6 +54,8 @@ mod reconcile;
 #[cfg(test)]
 mod replicas;
 #[cfg(test)]
+mod sealed;
+#[cfg(test)]
 mod serve;
 #[cfg(test)]
 mod serve_embedded;

@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use chrono::{DateTime, NaiveDate, Utc};
+use chrono::{DateTime, NaiveDate, TimeDelta, Utc};
 use sqlx::{Row, postgres::PgRow, types::Json};
 use uuid::Uuid;
 
 use super::{Observed, Registered, Replica, Server, Viewer};
 use crate::{
-    claim::ClaimConstants,
+    claim::{ClaimConstants, SEALED_SINCE_VERSION},
     pure::{
         Attachment, Bounds, Clocks, Consumers, Day, Found, FoundInbox, FoundRelation, Grant, Ident, InboxSpec,
         Ownership, Parent, RelationKind, Removals, ReplicaIdentity, Routing,
@@ -28,6 +28,7 @@ pub(super) fn unregistered(spec: &InboxSpec, clocks: Clocks) -> Observed {
         claim_retention: None,
         has_functions: false,
         claim_drift: Vec::new(),
+        sealing: None,
         plain_inserters: Vec::new(),
         lacking: Vec::new(),
         replicas: Vec::new(),
@@ -106,6 +107,10 @@ pub(super) fn read_inbox(
         confirmed: confirmed(row)?,
         claim_retention: claim.as_ref().and_then(|claim| claim.retention().ok()),
         has_functions: row.try_get("has_functions")?,
+        sealing: claim
+            .as_ref()
+            .filter(|claim| claim.version >= SEALED_SINCE_VERSION)
+            .and_then(|claim| TimeDelta::try_seconds(claim.clock_step_tolerance_seconds)),
         claim_drift: claim.map(|claim| claim.drift_from(&wanted)).unwrap_or_default(),
         plain_inserters,
         lacking: row.try_get("lacking")?,
@@ -274,6 +279,8 @@ pub(super) fn read_relation(row: &PgRow, routing: Routing) -> Result<FoundRelati
             .and_then(|comment| comment.parse().ok()),
         marker,
         has_key: row.try_get("has_key")?,
+        is_sealed: row.try_get("is_sealed")?,
+        is_subscribed: row.try_get("is_subscribed")?,
         owner: row.try_get("owner")?,
         grants: grants(row)?,
         storage: row.try_get::<Vec<String>, _>("storage")?.into_iter().collect(),

@@ -11,6 +11,7 @@ mod leaving;
 mod looks;
 mod partition;
 mod repair;
+mod seal;
 
 use sqlx::{AssertSqlSafe, PgConnection};
 use uuid::Uuid;
@@ -66,6 +67,7 @@ pub async fn perform(connection: &mut PgConnection, work: Work<'_>, action: Acti
         Action::RepairOwner => repair::owner(connection, work).await,
         Action::RepairGrants => repair::grants(connection, work).await,
         Action::RepairStorage => repair::storage(connection, work).await,
+        Action::Seal => seal::seal(connection, work).await,
         Action::RepairReplicaIdentity => repair::replica_identity(connection, work).await,
     }
 }

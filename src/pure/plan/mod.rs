@@ -7,6 +7,7 @@ mod examine;
 mod finding;
 mod removal;
 mod repair;
+mod seal;
 mod step;
 #[cfg(test)]
 pub(super) mod tests;
@@ -87,6 +88,9 @@ impl Plan {
 /// 13. A default partition is drained where the policy says so, under the conditions of a removal (clock and server): what is
 ///     no longer remembered goes with it. Drained, it is dropped after the grace, or stays where what has expired is kept.
 ///     What a drain left unfinished is dropped once there is nothing to drain.
+/// 14. Where the policy says so, a day that is over takes no row any more once its end is further back than claims allow the
+///     server's clock to step: oldest first, none before an older one, under the conditions of a removal (clock and server),
+///     and only where the claim functions can deal with it and no subscription brings late rows.
 ///
 /// Planning again at the same instant never repeats a step that was applied; it gives none at all, unless a cap was used
 /// up, a detach was finalized (its grace must begin), a default partition was drained, or the grace is zero.
@@ -107,6 +111,7 @@ pub fn plan(now: DateTime<Utc>, policy: &Policy, found: &Found) -> Plan {
         planner.create();
         planner.attach_what_was_detached_by_hand();
         planner.repair();
+        planner.seal();
         planner.remove();
         planner.drop_what_drains_left();
         planner.judge_runway(runway);
