@@ -33,7 +33,7 @@ pub(in crate::maintain) async fn briefly(
             return Err(error);
         }
         // Should it fail, that is no reason to say less about the step itself.
-        let in_the_way = blockers::blockers(connection, table, table.table(), false)
+        let in_the_way = blockers::blockers(connection, table, table.table(), blockers::WaitsFor::Users)
             .await
             .unwrap_or_default();
         let in_the_way = blockers::clause(&in_the_way);
