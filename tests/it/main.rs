@@ -10,7 +10,11 @@ mod cli_ends;
 #[cfg(test)]
 mod deploy;
 #[cfg(test)]
+mod documents;
+#[cfg(test)]
 mod drain;
+#[cfg(test)]
+mod dump;
 #[cfg(test)]
 mod embedded;
 #[cfg(test)]
@@ -54,6 +58,8 @@ mod pass;
 mod reconcile;
 #[cfg(test)]
 mod replicas;
+#[cfg(test)]
+mod replication;
 #[cfg(test)]
 mod serve;
 #[cfg(test)]

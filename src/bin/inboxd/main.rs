@@ -1,6 +1,7 @@
 //! The `inboxd` program: parse, compose, exit code.
 
 mod args;
+mod carried;
 mod commands;
 mod embedded;
 mod operate;

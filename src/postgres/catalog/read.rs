@@ -29,6 +29,7 @@ pub(super) fn unregistered(spec: &InboxSpec, clocks: Clocks) -> Observed {
         has_functions: false,
         claim_drift: Vec::new(),
         plain_inserters: Vec::new(),
+        unfit_publications: Vec::new(),
         lacking: Vec::new(),
         replicas: Vec::new(),
         clocks,
@@ -108,6 +109,7 @@ pub(super) fn read_inbox(
         has_functions: row.try_get("has_functions")?,
         claim_drift: claim.map(|claim| claim.drift_from(&wanted)).unwrap_or_default(),
         plain_inserters,
+        unfit_publications: row.try_get("unfit_publications")?,
         lacking: row.try_get("lacking")?,
         replicas: replicas
             .iter()

@@ -76,6 +76,7 @@ pub(in crate::pure) fn empty(now: DateTime<Utc>) -> Found {
         has_functions: true,
         claim_drift: Vec::new(),
         plain_inserters: Vec::new(),
+        unfit_publications: Vec::new(),
         lacking: Vec::new(),
         replicas: Vec::new(),
         clocks: trusted(now),
