@@ -103,3 +103,5 @@ pub use pure::{
     PolicyError, RelationKind, Removals, ReplicaIdentity, ReplicaPolicy, Retention, Routing, STORAGE_PARAMETERS,
     Scenario, Severity, Span, Step, TableName, parse_duration, plan, show_duration, simulate,
 };
+#[cfg(feature = "maintain")]
+pub use pure::{AdoptAction, AdoptStep, Adoption, Problem, adopt_until};

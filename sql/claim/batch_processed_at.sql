@@ -72,87 +72,127 @@ begin
   perform pg_advisory_xact_lock(locked.key) from unnest(keys) as locked (key);
 
   clock := clock_timestamp();
-  day_start := date_trunc('day', clock, 'UTC');
-  day_end := day_start + interval '24 hours';
-  today := (clock at time zone 'UTC')::date;
-  oldest := {{oldest}};
-  select array_agg(bound.since), min(bound.since)
-  into sinces, since
-  from (
-    select greatest(oldest, date_trunc(
-      'day',
-      greatest(case when given.created <= clock + interval {{producer_clock_tolerance}} then given.created end, timestamptz 'epoch')
-        - interval {{producer_clock_tolerance}},
-      'UTC'
-    )) as since
-    from unnest(createds) as given (created)
-  ) as bound;
-  held_ats := array_fill(null::timestamptz, array[wanted]);
-  told := array_fill(null::text, array[wanted]);
-  if since < day_start then
-    {{batch_look_back}}
-    if planned is distinct from today then
+  -- Bounded, and begun anew where the day is sealed, as in the single claim.
+  <<anew>>
+  for round in 1..3 loop
+    day_start := date_trunc('day', clock, 'UTC');
+    day_end := day_start + interval '24 hours';
+    today := (clock at time zone 'UTC')::date;
+    oldest := {{oldest}};
+    select array_agg(bound.since), min(bound.since)
+    into sinces, since
+    from (
+      select greatest(oldest, date_trunc(
+        'day',
+        greatest(case when given.created <= clock + interval {{producer_clock_tolerance}} then given.created end, timestamptz 'epoch')
+          - interval {{producer_clock_tolerance}},
+        'UTC'
+      )) as since
+      from unnest(createds) as given (created)
+    ) as bound;
+    held_ats := array_fill(null::timestamptz, array[wanted]);
+    told := array_fill(null::text, array[wanted]);
+    writers := null;
+    planned := null;
+    if since < day_start then
+      {{batch_look_back}}
+      if planned is distinct from today then
+        execute {{batch_look}} into found_places, found_ats, found_writers
+        using ids, sinces, null::int[], since, day_start, msg_consumer;
+      end if;
+      for n in 1..coalesce(cardinality(found_places), 0) loop
+        held_ats[found_places[n]] := found_ats[n];
+        writers[found_places[n]] := found_writers[n];
+      end loop;
+    end if;
+    -- The server's clock may have stepped back over midnight after a claim on what is tomorrow again.
+    if clock + interval {{clock_step_tolerance}} >= day_end then
       execute {{batch_look}} into found_places, found_ats, found_writers
-      using ids, sinces, null::int[], since, day_start, msg_consumer;
+      using ids, sinces, null::int[], day_end, day_end + interval '24 hours', msg_consumer;
+      for n in 1..coalesce(cardinality(found_places), 0) loop
+        held_ats[found_places[n]] := found_ats[n];
+        writers[found_places[n]] := found_writers[n];
+      end loop;
     end if;
-    for n in 1..coalesce(cardinality(found_places), 0) loop
-      held_ats[found_places[n]] := found_ats[n];
-      writers[found_places[n]] := found_writers[n];
-    end loop;
-  end if;
-  -- The server's clock may have stepped back over midnight after a claim on what is tomorrow again.
-  if clock + interval {{clock_step_tolerance}} >= day_end then
-    execute {{batch_look}} into found_places, found_ats, found_writers
-    using ids, sinces, null::int[], day_end, day_end + interval '24 hours', msg_consumer;
-    for n in 1..coalesce(cardinality(found_places), 0) loop
-      held_ats[found_places[n]] := found_ats[n];
-      writers[found_places[n]] := found_writers[n];
-    end loop;
-  end if;
+    -- It has stepped back, nobody knows how far.
+    if round > 1 then
+      execute {{batch_look}} into found_places, found_ats, found_writers
+      using ids, sinces, null::int[], day_end, timestamptz 'infinity', msg_consumer;
+      for n in 1..coalesce(cardinality(found_places), 0) loop
+        held_ats[found_places[n]] := found_ats[n];
+        writers[found_places[n]] := found_writers[n];
+      end loop;
+    end if;
 
-  -- Bounded: a row that stands in the way and is gone again was taken out by a forget.
-  for attempt in 1..3 loop
-    with claimed as (
-      insert into {{inbox}} (message_id, topic, processed_at{{consumer_column}})
-      select fresh.id, fresh.topic, clock{{consumer_argument}}
-      from unnest(ids, subjects, held_ats, told) as fresh (id, topic, held_at, told)
-      where fresh.held_at is null and fresh.told is null
-      on conflict do nothing
-      returning message_id, tableoid
-    )
-    -- No distinct here: for it a server since 16 sorts the rows, and takes their order away where the sort spills.
-    select array_agg(claimed.message_id), array_agg(claimed.tableoid)
-    into taken, holders
-    from claimed;
-    for holder in select distinct held.leaf from unnest(holders) as held (leaf) loop
-      {{key_check}}
-    end loop;
-    if cardinality(taken) = items then
-      -- The usual case: all are fresh, and none is there twice.
-      all_fresh_at := clock;
-      return;
-    end if;
-    -- They come back in the order in which they went in.
-    next_taken := 1;
-    for n in 1..wanted loop
-      if ids[n] = taken[next_taken] and held_ats[n] is null and told[n] is null then
-        told[n] := 'fresh';
-        next_taken := next_taken + 1;
+    -- Bounded: a row that stands in the way and is gone again was taken out by a forget.
+    for attempt in 1..3 loop
+      with claimed as (
+        insert into {{inbox}} (message_id, topic, processed_at{{consumer_column}})
+        select fresh.id, fresh.topic, clock{{consumer_argument}}
+        from unnest(ids, subjects, held_ats, told) as fresh (id, topic, held_at, told)
+        where fresh.held_at is null and fresh.told is null
+        on conflict do nothing
+        returning message_id, tableoid
+      )
+      -- No distinct here: for it a server since 16 sorts the rows, and takes their order away where the sort spills.
+      select array_agg(claimed.message_id), array_agg(claimed.tableoid)
+      into taken, holders
+      from claimed;
+      for holder in select distinct held.leaf from unnest(holders) as held (leaf) loop
+        {{key_check}}
+      end loop;
+      if cardinality(taken) = items then
+        -- The usual case: all are fresh, and none is there twice.
+        all_fresh_at := clock;
+        return;
+      end if;
+      -- They come back in the order in which they went in.
+      next_taken := 1;
+      for n in 1..wanted loop
+        if ids[n] = taken[next_taken] and held_ats[n] is null and told[n] is null then
+          told[n] := 'fresh';
+          next_taken := next_taken + 1;
+        end if;
+      end loop;
+      found_places := array(
+        select rest.place::int
+        from unnest(held_ats, told) with ordinality as rest (held_at, told, place)
+        where rest.held_at is null and rest.told is null
+      );
+      exit when cardinality(found_places) = 0;
+      execute {{batch_look}} into found_places, found_ats, found_writers
+      using ids, null::timestamptz[], found_places, day_start, day_end, msg_consumer;
+      for n in 1..coalesce(cardinality(found_places), 0) loop
+        held_ats[found_places[n]] := found_ats[n];
+        writers[found_places[n]] := found_writers[n];
+      end loop;
+      if 'fresh' = any (told) then
+        -- The day has taken rows, so it is not sealed, and will not be while our transaction lasts.
+        continue;
+      end if;
+      execute {{open_since}} into since;
+      if since > clock then
+        clock := since;
+        continue anew;
       end if;
     end loop;
-    found_places := array(
-      select rest.place::int
-      from unnest(held_ats, told) with ordinality as rest (held_at, told, place)
-      where rest.held_at is null and rest.told is null
-    );
-    exit when cardinality(found_places) = 0;
+    exit;
+  end loop;
+
+  -- Thrice in the way and not of today: see the inner claim.
+  found_places := array(
+    select rest.place::int
+    from unnest(held_ats, told) with ordinality as rest (held_at, told, place)
+    where rest.held_at is null and rest.told is null
+  );
+  if cardinality(found_places) > 0 then
     execute {{batch_look}} into found_places, found_ats, found_writers
-    using ids, null::timestamptz[], found_places, day_start, day_end, msg_consumer;
+    using ids, null::timestamptz[], found_places, timestamptz '-infinity', day_end + interval '48 hours', msg_consumer;
     for n in 1..coalesce(cardinality(found_places), 0) loop
       held_ats[found_places[n]] := found_ats[n];
       writers[found_places[n]] := found_writers[n];
     end loop;
-  end loop;
+  end if;
 
   for n in 1..wanted loop
     if told[n] is null then

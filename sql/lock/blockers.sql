@@ -18,9 +18,9 @@ where session.pid <> pg_catalog.pg_backend_pid()
       where held.pid = session.pid
         and held.granted
         and space.nspname = $1
-        -- Of the partition anything may be in the way; of the inbox what conflicts with SHARE UPDATE EXCLUSIVE.
+        -- Of the partition anything may be in the way, or all but readers; of the inbox what conflicts with SHARE UPDATE EXCLUSIVE.
         and (
-          relation.relname = $3
+          (relation.relname = $3 and not ($5 and held.mode in ('AccessShareLock', 'RowShareLock')))
           or (relation.relname = $2 and held.mode not in ('AccessShareLock', 'RowShareLock', 'RowExclusiveLock'))
         )
     )

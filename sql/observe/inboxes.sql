@@ -59,6 +59,11 @@ select
     from pg_catalog.pg_tablespace as place
     where place.oid = parent.reltablespace
   ) as tablespace,
+  array(
+    select restriction.conname::text
+    from pg_catalog.pg_constraint as restriction
+    where restriction.conrelid = parent.oid and restriction.contype = 'c'
+  ) as checks,
   -- What maintenance will be refused. has_schema_privilege of the owner: a table's new owner must be able to create there.
   case when parent.oid is null then '{}' else pg_catalog.array_remove(array[
     case

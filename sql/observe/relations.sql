@@ -72,6 +72,16 @@ select
           and attribute.attnum = any ((key.indkey::int2[])[0:key.indnkeyatts - 1])
       ) = case inbox.consumers when 'many' then array['consumer', 'message_id'] else array['message_id'] end
   ) as has_key,
+  exists (
+    select
+    from pg_catalog.pg_trigger as seal
+    where seal.tgrelid = relation.oid and seal.tgname = 'inboxd_sealed' and seal.tgenabled in ('O', 'A')
+  ) as is_sealed,
+  exists (
+    select
+    from pg_catalog.pg_subscription_rel as subscribed
+    where subscribed.srrelid in (relation.oid, inbox.parent_oid)
+  ) as is_subscribed,
   pg_catalog.pg_get_userbyid(relation.relowner)::text as owner,
   coalesce((
     select pg_catalog.jsonb_agg(pg_catalog.jsonb_build_object(

@@ -6,7 +6,11 @@ use uuid::Uuid;
 use crate::pure::{Consumers, InboxSpec, PolicyError, Retention, Routing};
 
 /// The version of the claim functions that this build makes. It rises with every change of their bodies.
-pub const CLAIM_VERSION: u32 = 3;
+pub const CLAIM_VERSION: u32 = 5;
+
+/// The first version whose claims begin anew where a day is sealed. An older one would fail there.
+#[cfg(feature = "maintain")]
+pub(crate) const SEALED_SINCE_VERSION: u32 = 5;
 
 /// The constants of one inbox's claim functions, as JSON in the comment of `<t>_claim`.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]

@@ -52,6 +52,8 @@ mod settle;
 mod unit;
 
 pub use answer::Claim;
+#[cfg(feature = "maintain")]
+pub(crate) use constants::SEALED_SINCE_VERSION;
 pub use constants::{CLAIM_VERSION, ClaimConstants};
 pub use error::{ClaimError, ClaimErrorKind};
 pub use inbox::{Inbox, OpenError};

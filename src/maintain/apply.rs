@@ -12,7 +12,9 @@ use super::{
 };
 use crate::{
     postgres::{
-        DbError, ErrorKind, blockers, catalog,
+        DbError, ErrorKind,
+        blockers::{self, WaitsFor},
+        catalog,
         catalog::Observed,
         ddl::{self, Drained, Work},
     },
@@ -139,9 +141,13 @@ async fn in_the_way(connection: &mut PgConnection, spec: &InboxSpec, step: &Step
     if !matches!(error.kind(), ErrorKind::LockTimeout | ErrorKind::StatementTimeout) {
         return String::new();
     }
-    let waits_for_snapshots = matches!(step.action, Action::Detach | Action::Finalize);
+    let waits = match step.action {
+        Action::Detach | Action::Finalize => WaitsFor::Snapshots,
+        Action::Seal => WaitsFor::Writers,
+        _ => WaitsFor::Users,
+    };
     // Should it fail, that is no reason to say less about the step itself.
-    let blockers = blockers::blockers(connection, &spec.table, &step.relation, waits_for_snapshots)
+    let blockers = blockers::blockers(connection, &spec.table, &step.relation, waits)
         .await
         .unwrap_or_default();
     blockers::clause(&blockers)

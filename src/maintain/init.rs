@@ -151,6 +151,13 @@ async fn table(
                 "rename it, or configure another table",
             ));
         }
+        FoundInbox::BeingAdopted { .. } => {
+            return Err(refuse(
+                spec,
+                "is being adopted",
+                "end that with `inboxd adopt`, or take it back with `inboxd adopt --abort`",
+            ));
+        }
         FoundInbox::Fit(parent) => (to_ident(parent.owner)?, false),
         FoundInbox::Missing => (configured.map_or_else(|| to_ident(current), Ok)?, true),
     };
@@ -170,7 +177,7 @@ async fn table(
 /// The identity and the lock key of an inbox that is not on record: those of its claim functions where they have outlived
 /// the record, as after a restore without the control schema. With others no partition would be the inbox's own, and
 /// claims that are under way would exclude none of the new ones.
-async fn identity(connection: &mut PgConnection, spec: &InboxSpec) -> Result<(Uuid, i64), DbError> {
+pub(super) async fn identity(connection: &mut PgConnection, spec: &InboxSpec) -> Result<(Uuid, i64), DbError> {
     let comment = catalog::claim_comment(connection, spec).await?;
     match comment.as_deref().and_then(ClaimConstants::from_comment) {
         // A copy in another schema carries the identity of the inbox that it was copied from.
@@ -179,7 +186,7 @@ async fn identity(connection: &mut PgConnection, spec: &InboxSpec) -> Result<(Uu
     }
 }
 
-async fn register(
+pub(super) async fn register(
     connection: &mut PgConnection,
     spec: &InboxSpec,
     deployment: &str,

@@ -299,6 +299,7 @@ const PHASES: [&[Action]; 3] = [
         Action::RepairStorage,
         Action::RepairOwner,
         Action::RepairReplicaIdentity,
+        Action::Seal,
     ],
     &[
         Action::Detach,
@@ -353,6 +354,13 @@ async fn apply_plans(
 fn why_skip(request: PassRequest<'_>, before: &[StepReport], step: &Step) -> Option<String> {
     if (request.stop)() {
         return Some("the service is shutting down".to_owned());
+    }
+    if step.action == Action::Seal {
+        // No day before one that is older.
+        let open = before
+            .iter()
+            .find(|report| report.step.action == Action::Seal && report.outcome != StepOutcome::Done)?;
+        return Some(format!("{} could not be sealed, which is older", open.step.relation));
     }
     let unfinished = before.iter().find(|report| {
         matches!(report.step.action, Action::Finalize | Action::Detach)

@@ -52,6 +52,17 @@ pub(crate) async fn blocked_steps(connection: &mut PgConnection, run: uuid::Uuid
     Ok(blocked.collect())
 }
 
+/// Whom a step waits for, beside those that lock the inbox itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WaitsFor {
+    /// Whoever uses the partition.
+    Users,
+    /// Whoever uses the partition, and every older snapshot of the database.
+    Snapshots,
+    /// Whoever writes into the partition.
+    Writers,
+}
+
 /// A session that is in the way of a step.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Blocker {
@@ -87,13 +98,14 @@ pub(crate) async fn blockers(
     connection: &mut PgConnection,
     inbox: &TableName,
     partition: &Ident,
-    waits_for_snapshots: bool,
+    waits: WaitsFor,
 ) -> Result<Vec<Blocker>, DbError> {
     let rows = sqlx::query(include_str!("../../sql/lock/blockers.sql"))
         .bind(inbox.schema().as_str())
         .bind(inbox.table().as_str())
         .bind(partition.as_str())
-        .bind(waits_for_snapshots)
+        .bind(waits == WaitsFor::Snapshots)
+        .bind(waits == WaitsFor::Writers)
         .fetch_all(connection)
         .await
         .doing(|| "ask who is in the way".to_owned())?;

@@ -371,3 +371,13 @@ pub(crate) async fn current_role(connection: &mut PgConnection) -> Result<String
         .await
         .doing(|| "ask who we are".to_owned())
 }
+
+/// Takes an inbox off the record: nothing of ours touches it any more.
+pub(crate) async fn release_inbox(connection: &mut PgConnection, inbox_id: Uuid) -> Result<(), DbError> {
+    sqlx::query(include_str!("../../sql/journal/release_inbox.sql"))
+        .bind(inbox_id)
+        .execute(connection)
+        .await
+        .doing(|| "take the inbox off the record".to_owned())?;
+    Ok(())
+}

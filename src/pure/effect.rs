@@ -64,6 +64,7 @@ impl Found {
                 self.made.extend(step.day);
             }
             Action::RepairKey => relation.has_key = true,
+            Action::Seal => relation.is_sealed = true,
             Action::RepairStorage => relation
                 .storage
                 .extend(STORAGE_PARAMETERS.iter().map(ToString::to_string)),
@@ -119,6 +120,8 @@ impl Found {
             detached_at: None,
             left_by_drain: None,
             has_key: true,
+            is_sealed: false,
+            is_subscribed: false,
             owner: parent.owner.clone(),
             grants: parent.grants.clone(),
             storage: STORAGE_PARAMETERS.iter().map(ToString::to_string).collect(),

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use uuid::Uuid;
 
 use super::{Ahead, Bounds, Day, Ident, LeftByDrain, Marker, Retention, TableName};
@@ -38,6 +38,9 @@ pub struct Found {
     pub has_functions: bool,
     /// What its claim functions were made with that the configuration no longer says.
     pub claim_drift: Vec<String>,
+    /// How far the server's clock may step back over midnight for its claim functions; none while they cannot deal with a
+    /// sealed day.
+    pub sealing: Option<TimeDelta>,
     /// Roles other than the owner that may insert into the table directly, past lock and look-back.
     pub plain_inserters: Vec<String>,
     /// Publications that would break what is subscribed to them, each with its name as SQL wants it.
@@ -112,6 +115,11 @@ pub enum FoundInbox {
     Missing,
     /// There is one that does not fit, with what is wrong.
     Unfit(String),
+    /// It is not partitioned yet: claims go to it as it is, until it is adopted.
+    BeingAdopted {
+        /// When every insert begins to fail unless it is adopted before; none while nothing keeps rows out.
+        until: Option<DateTime<Utc>>,
+    },
     /// It is as it should be.
     Fit(Parent),
 }
@@ -203,6 +211,10 @@ pub struct FoundRelation {
     pub left_by_drain: Option<LeftByDrain>,
     /// Whether a valid, immediate, non-partial unique index on exactly the inbox's key stands on it.
     pub has_key: bool,
+    /// Whether it takes no row any more.
+    pub is_sealed: bool,
+    /// Whether a subscription brings it rows, which may be late.
+    pub is_subscribed: bool,
     /// Its owner.
     pub owner: String,
     /// Privileges of other roles on it.
@@ -226,12 +238,23 @@ pub struct FoundRelation {
 }
 
 impl FoundRelation {
-    /// The day: from its bounds while it is a partition, else from its marker.
+    /// The day: from its bounds while it is a partition, else from its marker. Of an adopted table, which holds many, the last.
     #[must_use]
     pub fn day(&self) -> Option<Day> {
         match self.attachment {
-            Attachment::Attached | Attachment::PendingDetach => self.bounds.as_ref()?.day(),
+            Attachment::Attached | Attachment::PendingDetach => {
+                self.bounds.as_ref()?.day().or_else(|| self.last_adopted_day())
+            }
             Attachment::Loose => self.marker.as_ref().map(|marker| marker.day),
         }
+    }
+
+    /// The last day of a table that was adopted: it has no lower bound, and its marker says up to where it was adopted.
+    fn last_adopted_day(&self) -> Option<Day> {
+        let Some(Bounds::Range(span)) = &self.bounds else {
+            return None;
+        };
+        let last = self.marker.as_ref()?.day;
+        (span.from.is_none() && span.to == Some(last.end())).then_some(last)
     }
 }

@@ -137,6 +137,16 @@ pub enum Derived {
     DrainCopyKey(Day),
     /// The primary key of the inbox itself (`message_id` routing).
     InboxKey,
+    /// A table that was adopted: the inbox's first partition, which holds many days.
+    Adopted,
+    /// The check constraint that keeps a table that is to be adopted below the beginning of a day.
+    AdoptUntil(Day),
+    /// The check constraint that shows that a table to be adopted holds no nulls.
+    AdoptFilled,
+    /// The partition without an upper bound that a release leaves.
+    Rest,
+    /// The key of that.
+    RestKey,
     /// A function of the inbox.
     Function(Function),
 }
@@ -161,6 +171,8 @@ pub enum Function {
     BatchInner,
     /// `<t>_batch_wait`: a batch under a lock timeout.
     BatchWait,
+    /// `<t>_sealed`: the trigger of a day that takes no row any more.
+    Sealed,
 }
 
 impl Derived {
@@ -174,6 +186,11 @@ impl Derived {
             Self::DrainCopy(day) => format!("_{}_copy", day.underscored()),
             Self::DrainCopyKey(day) => format!("_{}_ckey", day.underscored()),
             Self::InboxKey => "_pkey".to_owned(),
+            Self::Adopted => "_adopted".to_owned(),
+            Self::AdoptUntil(day) => format!("_to_{}", day.underscored()),
+            Self::AdoptFilled => "_adopt_filled".to_owned(),
+            Self::Rest => "_rest".to_owned(),
+            Self::RestKey => "_rest_pkey".to_owned(),
             Self::Function(function) => match function {
                 Function::Claim => "_claim",
                 Function::TryClaim => "_try_claim",
@@ -183,6 +200,7 @@ impl Derived {
                 Function::Wait => "_claim_wait",
                 Function::BatchInner => "_batch_inner",
                 Function::BatchWait => "_batch_wait",
+                Function::Sealed => "_sealed",
             }
             .to_owned(),
         }
@@ -268,6 +286,20 @@ impl TableName {
         let underscored = relation.strip_prefix(self.table.as_str())?.strip_prefix('_')?;
         let day = Day::from_underscored(underscored)?;
         (self.partition(day).as_str() == relation).then_some(day)
+    }
+
+    /// The name of the first partition of an inbox that was adopted: the table as it was, which holds many days.
+    #[must_use]
+    #[expect(clippy::expect_used, reason = "a table has at most 47 bytes and the suffix is 8")]
+    pub fn adopted(&self) -> Ident {
+        self.derive(Derived::Adopted).expect("47 + 8 bytes fit in 63")
+    }
+
+    /// The day that a check constraint keeps this table below, if its name is that of such a constraint.
+    #[must_use]
+    pub fn adopted_until(&self, constraint: &str) -> Option<Day> {
+        let underscored = constraint.strip_prefix(self.table.as_str())?.strip_prefix("_to_")?;
+        Day::from_underscored(underscored)
     }
 
     /// `"schema"."table"`, ready for SQL text.
@@ -427,6 +459,11 @@ mod tests {
             Derived::DrainCopy(day),
             Derived::DrainCopyKey(day),
             Derived::InboxKey,
+            Derived::Adopted,
+            Derived::AdoptUntil(day),
+            Derived::AdoptFilled,
+            Derived::Rest,
+            Derived::RestKey,
             Derived::Function(Function::ClaimBatch),
             Derived::Function(Function::Inner),
             Derived::Function(Function::BatchInner),

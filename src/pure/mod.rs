@@ -3,6 +3,8 @@
 //! Knows no database, no runtime and no clock: everything is a value that came from outside. What is decided about an
 //! inbox is decided here, in [`plan`], and nowhere else.
 
+#[cfg(feature = "maintain")]
+mod adopt;
 mod bounds;
 mod day;
 mod effect;
@@ -15,6 +17,10 @@ mod simulate;
 mod spec;
 mod sql_text;
 
+#[cfg(feature = "maintain")]
+pub use adopt::{AdoptAction, AdoptStep, Adoption, Problem, adopt_until};
+#[cfg(feature = "maintain")]
+pub(crate) use adopt::{FoundCheck, FoundColumn, FoundTable, adoption};
 pub use bounds::{Bounds, Span};
 pub use day::{Day, DayError};
 pub use found::{

@@ -261,6 +261,8 @@ pub struct Policy {
     pub max_clock_leap: TimeDelta,
     /// Whether a default partition is drained; else it is only reported.
     pub drain_default: bool,
+    /// Whether days that are over are sealed, so that they take no row any more. Only with `processed_at` routing.
+    pub seal_days: bool,
 }
 
 impl Policy {

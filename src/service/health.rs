@@ -129,7 +129,7 @@ const INBOX_CHECKS: [&str; 19] = [
 /// The check that a finding belongs to.
 fn check_of(code: FindingCode) -> &'static str {
     match code {
-        FindingCode::InboxMissing | FindingCode::InboxUnfit => "table",
+        FindingCode::InboxMissing | FindingCode::InboxUnfit | FindingCode::Adoption => "table",
         FindingCode::OtherDeployment | FindingCode::OtherServer => "ownership",
         FindingCode::Runway => "runway",
         FindingCode::Gap | FindingCode::NameTaken | FindingCode::NotAttached => "gaps",

@@ -66,7 +66,7 @@ struct Page {
 /// Runs it, and prints the page. Whatever must never happen is a panic.
 pub(crate) async fn run(days: u32, verbose: bool) {
     let begun = Instant::now();
-    let mut life = Seed::start(1, AHEAD, verbose).await;
+    let mut life = Seed::start(1, AHEAD, [false; INBOXES.len()], verbose).await;
     let mut page = Page::default();
     // In the second and the last third of the year.
     let outage = days / 3;
@@ -154,8 +154,8 @@ async fn night(life: &mut Seed, nth: u32, page: &mut Page) {
         &mut dump,
         "set application_name = 'pg_dump'; begin isolation level repeatable read, read only;
          do $$ declare name text; begin
-           for name in select oid::regclass::text from pg_class where relkind in ('r', 'p') and relnamespace = 'public'::regnamespace loop
-             -- One that a run drops meanwhile is left out.
+           -- By their names of the snapshot: those of today show a number for one that a run drops meanwhile, which is left out.
+           for name in select quote_ident(relname) from pg_class where relkind in ('r', 'p') and relnamespace = 'public'::regnamespace loop
              begin execute 'lock table ' || name || ' in access share mode'; exception when undefined_table then null; end;
            end loop; end $$",
     )

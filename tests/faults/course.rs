@@ -40,6 +40,15 @@ pub(crate) enum Fault {
     LockDetached { inbox: &'static str, days: u32 },
     /// Every lock that the server has room for is taken.
     FillLocks { hold: Duration },
+    /// The hosts' clock is out of step with the server's.
+    Skew { minutes: i64, days: u32 },
+    /// Somebody makes a default partition, and moves a day's rows into it: 0 is today. Where it is drained, runs take it
+    /// away again; else somebody does after as many days.
+    DefaultPartition {
+        inbox: &'static str,
+        offset: i64,
+        days: u32,
+    },
     /// The clock of server and hosts steps back.
     StepBack { minutes: i64 },
     /// The clock leaps ahead, runs there, and comes back.
@@ -99,6 +108,8 @@ pub(crate) struct DayPlan {
 #[derive(Debug)]
 pub(crate) struct Course {
     pub(crate) replicas: usize,
+    /// Whether default partitions are drained, of each inbox.
+    pub(crate) drains: [bool; INBOXES.len()],
     pub(crate) days: Vec<DayPlan>,
 }
 
@@ -106,9 +117,39 @@ impl Course {
     pub(crate) fn of(seed: u64, days: u32) -> Self {
         let mut random = StdRng::seed_from_u64(seed);
         let replicas = random.random_range(1..=3);
-        let days = (0..days).map(|_| day(&mut random, replicas)).collect();
-        Self { replicas, days }
+        // Of another stream, so that what is drawn from the first stays what it was.
+        let mut other = StdRng::seed_from_u64(!seed);
+        let drains = [other.random_bool(0.5), other.random_bool(0.5)];
+        let day = |_| {
+            let mut day = day(&mut random, replicas);
+            day.faults.extend(further(&mut other));
+            day
+        };
+        Self {
+            replicas,
+            drains,
+            days: (0..days).map(day).collect(),
+        }
     }
+}
+
+/// What comes on top of a day's faults.
+fn further(random: &mut StdRng) -> Vec<(Duration, Fault)> {
+    let pause = Duration::from_millis(random.random_range(0..60));
+    let days = random.random_range(0..=3);
+    let fault = match random.random_range(0..12) {
+        0 => Fault::Skew {
+            minutes: [2, 60, 40 * 24 * 60][random.random_range(0..3)] * [1, -1][random.random_range(0..2)],
+            days: days + 1,
+        },
+        1 => Fault::DefaultPartition {
+            inbox: INBOXES[random.random_range(0..INBOXES.len())],
+            offset: random.random_range(-3..=1),
+            days,
+        },
+        _ => return Vec::new(),
+    };
+    vec![(pause, fault)]
 }
 
 fn day(random: &mut StdRng, replicas: usize) -> DayPlan {

@@ -12,6 +12,7 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 use crate::{
     course::{Fault, INBOXES, Privilege},
+    defaults::default_stands,
     run::Seed,
     settle::operator,
     support::{inbox::sql, process, proxy::Cut},
@@ -20,6 +21,8 @@ use crate::{
 
 /// The longest that a process may take to end.
 const END: Duration = Duration::from_secs(5);
+/// The default of `max_clock_skew`.
+const MAX_SKEW: TimeDelta = TimeDelta::minutes(5);
 
 /// A fault that outlasts the moment in which it began.
 #[derive(Debug)]
@@ -46,6 +49,16 @@ pub(crate) enum Kind {
         day: Day,
     },
     Paused,
+    /// The hosts' clock is out of step.
+    Skewed {
+        minutes: i64,
+        /// Whether a person has said since that it is the database's that is right.
+        confirmed: bool,
+    },
+    /// A default partition that no run drains.
+    Default {
+        inbox: &'static str,
+    },
 }
 
 impl Standing {
@@ -54,7 +67,15 @@ impl Standing {
         match &self.kind {
             Kind::Down | Kind::Revoked(_) | Kind::Paused => false,
             Kind::Foreign { day, .. } => *day > today.next(),
-            Kind::Session(_) | Kind::Held { .. } => true,
+            Kind::Session(_) | Kind::Held { .. } | Kind::Skewed { .. } | Kind::Default { .. } => true,
+        }
+    }
+
+    /// Whether nothing may be removed while it stands. A pause ends the schedule only: who asks for a run gets one.
+    pub(crate) fn bars_removal(&self) -> bool {
+        match &self.kind {
+            Kind::Skewed { minutes, confirmed } => TimeDelta::minutes(minutes.abs()) > MAX_SKEW && !confirmed,
+            _ => false,
         }
     }
 }
@@ -97,6 +118,14 @@ impl Seed {
                     .to_consumers
                     .cut("commit", if before { Cut::Before } else { Cut::After });
             }
+            Fault::Skew { minutes, days } => {
+                // Of several the last is the one that is seen.
+                self.standing.retain(|one| !matches!(one.kind, Kind::Skewed { .. }));
+                self.world.clock.set_skew(TimeDelta::minutes(minutes));
+                let confirmed = false;
+                self.stands(today + days, Kind::Skewed { minutes, confirmed });
+            }
+            Fault::DefaultPartition { inbox, offset, days } => self.make_default(today, inbox, offset, days).await,
             Fault::StepBack { minutes } => self.world.clock.step(-TimeDelta::minutes(minutes)),
             // It would take the claims along; see `after_claims`.
             Fault::Leap { .. } => {}
@@ -132,8 +161,8 @@ impl Seed {
         self.standing.push(Standing { until, kind });
     }
 
-    /// Ends one.
-    pub(crate) async fn end(&mut self, standing: Standing) {
+    /// Ends one, on a day.
+    pub(crate) async fn end(&mut self, today: u32, standing: Standing) {
         match standing.kind {
             // While another outage stands they stay down.
             Kind::Down if self.standing.iter().any(|other| matches!(other.kind, Kind::Down)) => {}
@@ -155,6 +184,8 @@ impl Seed {
                 sql(&mut self.world.admin().await, format!("drop table {name}")).await;
             }
             Kind::Held { inbox, day } => self.release(inbox, day).await,
+            Kind::Skewed { .. } => self.world.clock.set_skew(TimeDelta::zero()),
+            Kind::Default { inbox } => self.drain_by_hand(today, inbox).await,
             Kind::Paused => {
                 let (deployment, actor) = (&self.world.deployment, Actor::new("operator").unwrap());
                 let mut connection = deployment.maintenance().await;
@@ -296,6 +327,10 @@ impl Seed {
                 let Some(oid) = ours(&mut admin, &name).await else {
                     return;
                 };
+                // It could not be attached beside what the default partition would take meanwhile.
+                if default_stands(&mut admin, inbox).await {
+                    return;
+                }
                 self.leaves.by_hand(oid);
                 self.memory.goes_away(&mut admin, inbox, day).await;
                 if !tried(&mut admin, format!("alter table {inbox} detach partition {name}")).await {
@@ -343,6 +378,11 @@ impl Seed {
             }
             Fault::ConfirmClock => {
                 let _ = operate::confirm_clock(&mut connection, by, &deployment.specs).await;
+                for standing in &mut self.standing {
+                    if let Kind::Skewed { confirmed, .. } = &mut standing.kind {
+                        *confirmed = true;
+                    }
+                }
             }
             Fault::ConfirmDrops { inbox } => {
                 let _ = operate::confirm_drops(&mut connection, by, spec(inbox), None).await;
@@ -386,7 +426,7 @@ impl Seed {
             let kept = format!("{inbox}_{}", here.plus(AHEAD + 2).underscored());
             let names: Vec<String> = sqlx::query_scalar(
                 "select relname::text from pg_class join pg_inherits on inhrelid = pg_class.oid
-                 where inhparent = $1::regclass and relname > $2 order by 1",
+                 where inhparent = $1::regclass and relname > $2 and relname <> $1 || '_default' order by 1",
             )
             .bind(inbox)
             .bind(kept)
@@ -417,7 +457,7 @@ impl Seed {
 }
 
 /// Runs what may fail.
-async fn tried(connection: &mut PgConnection, text: String) -> bool {
+pub(crate) async fn tried(connection: &mut PgConnection, text: String) -> bool {
     sqlx::raw_sql(AssertSqlSafe(text)).execute(connection).await.is_ok()
 }
 
@@ -430,7 +470,7 @@ async fn oid_of(connection: &mut PgConnection, name: &str) -> Option<i64> {
 }
 
 /// The partition of this name, if it is attached.
-async fn ours(connection: &mut PgConnection, name: &str) -> Option<i64> {
+pub(crate) async fn ours(connection: &mut PgConnection, name: &str) -> Option<i64> {
     sqlx::query_scalar(
         "select inhrelid::oid::bigint from pg_inherits where inhrelid = to_regclass($1) and not inhdetachpending",
     )

@@ -11,7 +11,11 @@ mod arguments;
 #[cfg(test)]
 mod claims;
 #[cfg(test)]
+mod consumers;
+#[cfg(test)]
 mod course;
+#[cfg(test)]
+mod defaults;
 #[cfg(test)]
 mod faults;
 #[cfg(test)]

@@ -14,7 +14,8 @@ use crate::{
     anchor,
     arguments::Arguments,
     claims::{self, Broker, End, Message, Tally},
-    course::{Course, DayPlan},
+    course::{Course, DayPlan, Fault, INBOXES},
+    defaults::default_stands,
     faults::Standing,
     memory::Memory,
     watch::{Leaves, Sampler},
@@ -147,7 +148,11 @@ fn passed_before(log: &Path, days: u32) -> Vec<u64> {
 
 async fn live(seed: u64, days: u32, verbose: bool, told: &std::sync::atomic::AtomicU32) -> Sums {
     let course = Course::of(seed, days);
-    let started = tokio::time::timeout(LONGEST_START_AND_END, Seed::start(course.replicas, AHEAD, verbose)).await;
+    let started = tokio::time::timeout(
+        LONGEST_START_AND_END,
+        Seed::start(course.replicas, AHEAD, course.drains, verbose),
+    )
+    .await;
     let mut life = started.expect("it starts");
     for (nth, plan) in course.days.iter().enumerate() {
         let nth = u32::try_from(nth).unwrap();
@@ -162,8 +167,8 @@ async fn live(seed: u64, days: u32, verbose: bool, told: &std::sync::atomic::Ato
 }
 
 impl Seed {
-    pub(crate) async fn start(replicas: usize, ahead: i64, verbose: bool) -> Self {
-        let mut world = World::new(replicas, ahead).await;
+    pub(crate) async fn start(replicas: usize, ahead: i64, drains: [bool; INBOXES.len()], verbose: bool) -> Self {
+        let mut world = World::new(replicas, ahead, drains).await;
         world.run(false).await;
         Self {
             world,
@@ -179,8 +184,11 @@ impl Seed {
 
     /// A day: a step of the clock, claims with whatever goes wrong meanwhile, a run, and the look at what there is.
     pub(crate) async fn day(&mut self, nth: u32, plan: &DayPlan) -> Tally {
+        let begun = Instant::now();
         self.world.set_day(nth, plan.time);
         let was_calm = self.standing.is_empty() && plan.faults.is_empty();
+        let was_barred = self.removal_is_barred();
+        let may_exchange = self.has_default(plan).await;
         let sampler = Sampler::start(&self.world.database.options);
         let deliveries = self.broker.deliveries(self.world.clock.now(), plan.seed);
         let options = self.world.to_consumers.options();
@@ -192,14 +200,17 @@ impl Seed {
         }
         self.sums.faults += plan.faults.len();
         let ends = claims.await.unwrap();
-        self.sums.samples += sampler.stop().await;
+        // They may have ended before it could be cut.
+        self.world.to_consumers.disarm();
+        let claimed_after = begun.elapsed();
+        self.sums.samples += sampler.stop(may_exchange).await;
         let (due, standing) = std::mem::take(&mut self.standing)
             .into_iter()
             .partition(|one| one.until <= nth);
         self.standing = standing;
         for standing in due {
             self.tell(nth, || format!("ends {:?}", standing.kind));
-            self.end(standing).await;
+            self.end(nth, standing).await;
         }
         for (_, fault) in &plan.faults {
             self.after_claims(fault).await;
@@ -210,14 +221,26 @@ impl Seed {
             let mut admin = self.world.admin().await;
             self.world.must_have_today_and_tomorrow(&mut admin).await;
         }
+        let ran_after = begun.elapsed();
         self.see_what_is_back(can_run).await;
         let tally = self.note(ends).await;
         self.tell(nth, || format!("{tally:?}"));
         if was_calm {
             let bad: Vec<_> = tally.errors.keys().filter(|why| *why != "in_flight").collect();
             assert!(bad.is_empty(), "claims fail on a calm day: {bad:?}");
+            if can_run && may_exchange {
+                self.must_be_drained().await;
+            }
         }
+        self.leaves.barred = was_barred && self.removal_is_barred();
         self.look().await;
+        self.leaves.barred = false;
+        self.tell(nth, || {
+            format!(
+                "claims until {claimed_after:?}, run until {ran_after:?}, looks until {:?}",
+                begun.elapsed()
+            )
+        });
         tally
     }
 
@@ -225,6 +248,25 @@ impl Seed {
     pub(crate) fn can_run(&self) -> bool {
         let today = self.world.today();
         self.standing.iter().all(|one| one.lets_create(today))
+    }
+
+    /// Whether anything stands under which nothing may be removed.
+    fn removal_is_barred(&self) -> bool {
+        self.standing.iter().any(Standing::bars_removal)
+    }
+
+    /// Whether an inbox has a default partition on this day: while it is exchanged, or a day is attached beside it, claims
+    /// wait for a moment.
+    async fn has_default(&self, plan: &DayPlan) -> bool {
+        let mut admin = self.world.admin().await;
+        let mut has = plan
+            .faults
+            .iter()
+            .any(|(_, fault)| matches!(fault, Fault::DefaultPartition { .. }));
+        for inbox in INBOXES {
+            has |= default_stands(&mut admin, inbox).await;
+        }
+        has
     }
 
     /// Fails if anything was forgotten, doubled, or removed that should not have been.
@@ -260,13 +302,13 @@ impl Seed {
         let sampler = Sampler::start(&self.world.database.options);
         let deliveries = self.broker.deliveries(self.world.clock.now(), seed);
         let ends = claims::deliver(&self.world.to_consumers.options(), deliveries).await;
-        self.sums.samples += sampler.stop().await;
+        self.sums.samples += sampler.stop(false).await;
         let tally = self.note(ends).await;
         let bad: Vec<_> = tally.errors.keys().filter(|why| *why != "in_flight").collect();
         assert!(bad.is_empty(), "claims fail although all is well: {bad:?}");
     }
 
-    fn tell(&self, day: u32, what: impl FnOnce() -> String) {
+    pub(crate) fn tell(&self, day: u32, what: impl FnOnce() -> String) {
         if self.verbose {
             println!("  day {day} at {:.1} s: {}", self.begun.elapsed().as_secs_f32(), what());
         }

@@ -10,6 +10,7 @@ use inboxd::maintain::{
 use sqlx::PgConnection;
 
 use crate::{
+    faults::Kind,
     run::Seed,
     support::inbox::Deployment,
     world::{RETENTION_DAYS, World},
@@ -22,19 +23,33 @@ const MOST_RUNS: usize = 30;
 
 impl Seed {
     pub(crate) async fn settle(&mut self, days: u32) {
+        // Last what others may keep from being ended.
+        self.standing
+            .sort_by_key(|standing| matches!(standing.kind, Kind::Default { .. }));
         for standing in std::mem::take(&mut self.standing) {
-            self.end(standing).await;
+            self.end(days, standing).await;
         }
+        assert!(self.standing.is_empty(), "it does not end: {:?}", self.standing);
         self.confirm_clock().await;
         let undisturbed = self.world.clock_database().await;
         for quiet in 0..QUIET_DAYS {
             // A little later each day, so that a grace of a day is over on the next.
             let time = Duration::from_secs(12 * 3_600 + 600 * u64::from(quiet));
             self.world.set_day(days + quiet, time);
-            self.until_nothing_is_left().await;
+            let begun = std::time::Instant::now();
+            let runs = self.until_nothing_is_left().await;
+            let settled_after = begun.elapsed();
             until_nothing_is_left_of(&undisturbed).await;
+            let peer_after = begun.elapsed();
             self.claim_in_peace(u64::from(quiet)).await;
+            let claimed_after = begun.elapsed();
             self.look().await;
+            self.tell(days + quiet, || {
+                format!(
+                    "{runs} runs until {settled_after:?}, the undisturbed until {peer_after:?}, claims until {claimed_after:?}, looks until {:?}",
+                    begun.elapsed()
+                )
+            });
         }
         let fresh = |message: &&crate::claims::Message| {
             !self.broker.pending.is_empty() && self.broker.pending.contains(message)
@@ -60,8 +75,9 @@ impl Seed {
     }
 
     /// Runs until a plan has no step any more.
-    async fn until_nothing_is_left(&mut self) {
-        for _ in 0..MOST_RUNS {
+    /// How many it took.
+    async fn until_nothing_is_left(&mut self) -> usize {
+        for nth in 1..=MOST_RUNS {
             self.world.run(false).await;
             let planned = self.world.deployment.plan().await;
             if planned.iter().all(|planned| planned.plan.steps.is_empty()) {
@@ -71,7 +87,7 @@ impl Seed {
                     .filter(|finding| finding.severity == inboxd::Severity::Fail)
                     .collect();
                 assert!(bad.is_empty(), "{bad:#?}");
-                return;
+                return nth;
             }
         }
         panic!(
@@ -104,7 +120,7 @@ impl World {
             format!("grant create, usage on schema public to {}", crate::world::KEEPER),
         )
         .await;
-        Self::deployment(&self.clock, &database, self.ahead()).await
+        Self::deployment(&self.clock, &database, self.specs()).await
     }
 }
 

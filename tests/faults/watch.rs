@@ -17,7 +17,8 @@ use tokio::task::JoinHandle;
 use crate::{
     claims::CONSUMER,
     course::INBOXES,
-    world::{GRACE, RETENTION_DAYS},
+    defaults::{default_stands, has_default},
+    world::{GRACE, RETENTION_DAYS, default_of},
 };
 
 /// A clock that steps back by no more than this may make something leave that much too soon.
@@ -26,7 +27,7 @@ const CLOCK_STEP: TimeDelta = TimeDelta::hours(1);
 /// Who blocked a claim, sampled as often as the server answers. Maintenance never does.
 pub(crate) struct Sampler {
     stop: Arc<AtomicBool>,
-    task: JoinHandle<(u64, Vec<String>)>,
+    task: JoinHandle<(u64, Vec<(String, f64)>)>,
 }
 
 impl Sampler {
@@ -36,16 +37,18 @@ impl Sampler {
         Self { stop, task }
     }
 
-    /// How often it looked; fails if a claim has waited for maintenance.
-    pub(crate) async fn stop(self) -> u64 {
+    /// How often it looked; fails if a claim has waited for maintenance, or for longer than a moment where it may have been
+    /// the exchange of a default partition.
+    pub(crate) async fn stop(self, may_exchange: bool) -> u64 {
         self.stop.store(true, Ordering::SeqCst);
-        let (samples, blockers) = self.task.await.unwrap();
+        let (samples, mut blockers) = self.task.await.unwrap();
+        blockers.retain(|(_, seconds)| !may_exchange || *seconds > LONGEST_EXCHANGE.as_secs_f64());
         assert!(blockers.is_empty(), "claims waited for maintenance: {blockers:#?}");
         samples
     }
 }
 
-async fn sample(options: PgConnectOptions, stop: Arc<AtomicBool>) -> (u64, Vec<String>) {
+async fn sample(options: PgConnectOptions, stop: Arc<AtomicBool>) -> (u64, Vec<(String, f64)>) {
     let (mut connection, mut samples, mut seen) = (None, 0, Vec::new());
     let mut tick = tokio::time::interval(Duration::from_millis(10));
     while !stop.load(Ordering::SeqCst) {
@@ -54,12 +57,14 @@ async fn sample(options: PgConnectOptions, stop: Arc<AtomicBool>) -> (u64, Vec<S
             connection = options.connect().await.ok();
         }
         let Some(open) = &mut connection else { continue };
-        let blockers: Result<Vec<String>, _> = sqlx::query_scalar(
-            "select concat_ws(': ', blocker.application_name, blocker.query, 'before', waiting.query)
+        let blockers: Result<Vec<(String, f64)>, _> = sqlx::query_as(
+            "select concat_ws(': ', blocker.application_name, blocker.query, 'before', waiting.query),
+               extract(epoch from clock_timestamp() - waiting.query_start)::float8
              from pg_stat_activity as waiting
              cross join unnest(pg_blocking_pids(waiting.pid)) as blocking (pid)
              join pg_stat_activity as blocker on blocker.pid = blocking.pid
-             where waiting.application_name = $1 and blocker.application_name like 'inboxd %'",
+             -- Who waits for nobody has no blockers, and to be asked costs as much as a claim.
+             where waiting.application_name = $1 and waiting.wait_event_type = 'Lock' and blocker.application_name like 'inboxd %'",
         )
         .bind(CONSUMER)
         .fetch_all(open)
@@ -67,7 +72,7 @@ async fn sample(options: PgConnectOptions, stop: Arc<AtomicBool>) -> (u64, Vec<S
         match blockers {
             Ok(blockers) => {
                 samples += 1;
-                if seen.len() < 3 {
+                if seen.len() < 300 {
                     seen.extend(blockers);
                 }
             }
@@ -77,6 +82,9 @@ async fn sample(options: PgConnectOptions, stop: Arc<AtomicBool>) -> (u64, Vec<S
     }
     (samples, seen)
 }
+
+/// Its lock and its statements are bounded to 0.1 s and 1 s; machines are busy.
+const LONGEST_EXCHANGE: Duration = Duration::from_secs(5);
 
 /// A table that is, or was, a partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,6 +103,10 @@ pub(crate) struct Leaves {
     by_hand: BTreeSet<i64>,
     held: BTreeSet<(String, Day)>,
     foreign: BTreeMap<i64, String>,
+    /// Default partitions that somebody made, by inbox: whether they are drained, and the time until which what was drained stays.
+    defaults: BTreeMap<String, Option<DateTime<Utc>>>,
+    /// Whether nothing may have been removed since the last look.
+    pub(crate) barred: bool,
 }
 
 impl Leaves {
@@ -110,6 +122,16 @@ impl Leaves {
         self.held.remove(&(inbox.to_owned(), day));
     }
 
+    /// Somebody has made a default partition.
+    pub(crate) fn default_made(&mut self, inbox: &str) {
+        self.defaults.insert(inbox.to_owned(), None);
+    }
+
+    /// Somebody has taken it away.
+    pub(crate) fn default_gone(&mut self, inbox: &str) {
+        self.defaults.remove(inbox);
+    }
+
     /// Nothing but a person may touch it.
     pub(crate) fn foreign(&mut self, oid: i64, name: &str) {
         self.foreign.insert(oid, name.to_owned());
@@ -121,23 +143,29 @@ impl Leaves {
 
     /// Looks at what there is, and fails if something has left that should not have.
     pub(crate) async fn look(&mut self, admin: &mut PgConnection, now: DateTime<Utc>) {
+        self.look_at_defaults(admin, now).await;
         let found = leaves(admin).await;
         for (oid, before) in &self.seen {
             let expired = before.day.end() + TimeDelta::days(RETENTION_DAYS) <= now + CLOCK_STEP;
             let is_held = self.held.contains(&(before.inbox.clone(), before.day));
             match found.get(oid) {
                 Some(after) if before.is_attached && !after.is_attached => {
-                    let excused = self.by_hand.contains(oid) || (expired && !is_held);
-                    assert!(excused, "{before:?} was detached (held: {is_held}) at {now}");
+                    let excused = self.by_hand.contains(oid) || (expired && !is_held && !self.barred);
+                    assert!(
+                        excused,
+                        "{before:?} was detached (held: {is_held}, barred: {}) at {now}",
+                        self.barred
+                    );
                 }
                 None => {
                     // If it was attached when it was seen last, its grace began after that.
                     let grace_may_be_over = !before.is_attached || self.seen_at + GRACE <= now + CLOCK_STEP;
-                    let excused = self.by_hand.contains(oid) || (expired && !is_held && grace_may_be_over);
+                    let excused =
+                        self.by_hand.contains(oid) || (expired && !is_held && !self.barred && grace_may_be_over);
                     assert!(
                         excused,
-                        "{before:?} was dropped (held: {is_held}) at {now}; seen last at {}",
-                        self.seen_at
+                        "{before:?} was dropped (held: {is_held}, barred: {}) at {now}; seen last at {}",
+                        self.barred, self.seen_at
                     );
                 }
                 Some(_) => {}
@@ -155,6 +183,35 @@ impl Leaves {
             assert_eq!(rows.as_ref(), Some(name), "a foreign table was touched");
         }
         (self.seen, self.seen_at) = (found, now);
+    }
+
+    /// What was drained stays for its grace, for it is all that is left should the drain have gone wrong.
+    async fn look_at_defaults(&mut self, admin: &mut PgConnection, now: DateTime<Utc>) {
+        let mut gone = Vec::new();
+        for (inbox, stays_until) in &mut self.defaults {
+            let default = default_of(inbox);
+            match (
+                default_stands(admin, inbox).await,
+                has_default(admin, inbox).await,
+                *stays_until,
+            ) {
+                (true, _, _) => {}
+                // It was attached when it was looked at last.
+                (false, true, None) => *stays_until = Some(self.seen_at + GRACE),
+                (false, true, Some(_)) => {}
+                (false, false, until) => {
+                    let until = until.unwrap_or(self.seen_at + GRACE);
+                    assert!(
+                        until <= now + CLOCK_STEP && !self.barred,
+                        "{default} was dropped at {now}, and stays until {until}"
+                    );
+                    gone.push(inbox.clone());
+                }
+            }
+        }
+        for inbox in gone {
+            self.defaults.remove(&inbox);
+        }
     }
 }
 

@@ -44,6 +44,7 @@ name = "by_time"
 ahead = 3
 retention = "3d"
 drop_grace = "24h"
+drain_default = {drains 0}
 consumer_roles = ["consumer"]
 [[inbox]]
 table = "public.by_id"
@@ -52,6 +53,7 @@ routing = "message_id"
 ahead = 3
 retention = "3d"
 drop_grace = "24h"
+drain_default = {drains 1}
 consumer_roles = ["consumer"]
 "#;
 
@@ -66,14 +68,16 @@ pub(crate) struct World {
     pub(crate) services: Vec<Option<Service>>,
     folder: Folder,
     ahead: i64,
+    drains: [bool; INBOXES.len()],
     /// The midnight that the stepped days are counted from.
     first: DateTime<Utc>,
     http: reqwest::Client,
 }
 
-fn specs(ahead: i64) -> Vec<InboxSpec> {
-    let of = |mut spec: InboxSpec, name: &str| {
-        spec.name = name.to_owned();
+fn specs(ahead: i64, drains: [bool; INBOXES.len()]) -> Vec<InboxSpec> {
+    let of = |mut spec: InboxSpec, nth: usize| {
+        spec.name = INBOXES[nth].to_owned();
+        spec.policy.drain_default = drains[nth];
         spec.policy.ahead = Ahead::new(ahead).unwrap();
         spec.policy.retention = Retention::For(TimeDelta::days(RETENTION_DAYS));
         spec.policy.drop_grace = GRACE;
@@ -81,14 +85,11 @@ fn specs(ahead: i64) -> Vec<InboxSpec> {
         spec.consumer_roles = vec![inboxd::Ident::new(CONSUMER).unwrap()];
         spec
     };
-    vec![
-        of(spec("public.by_time"), "by_time"),
-        of(v7_spec("public.by_id"), "by_id"),
-    ]
+    vec![of(spec("public.by_time"), 0), of(v7_spec("public.by_id"), 1)]
 }
 
 impl World {
-    pub(crate) async fn new(replicas: usize, ahead: i64) -> Self {
+    pub(crate) async fn new(replicas: usize, ahead: i64, drains: [bool; INBOXES.len()]) -> Self {
         let clock = ClockServer::start(&[("max_connections", "60"), ("log_min_messages", "warning")]).await;
         let first: DateTime<Utc> = "2027-12-01T00:00:00Z".parse().unwrap();
         clock.set_to(first + TimeDelta::hours(12));
@@ -110,9 +111,13 @@ impl World {
             ),
         )
         .await;
-        let deployment = Self::deployment(&clock, &database, ahead).await;
+        let deployment = Self::deployment(&clock, &database, specs(ahead, drains)).await;
         let folder = Folder::new();
-        config_file(folder.path(), &CONFIG.replace("ahead = 3", &format!("ahead = {ahead}")));
+        let config = CONFIG
+            .replace("ahead = 3", &format!("ahead = {ahead}"))
+            .replace("{drains 0}", &drains[0].to_string())
+            .replace("{drains 1}", &drains[1].to_string());
+        config_file(folder.path(), &config);
         let to_services = Proxy::start(&database.options.clone().username(KEEPER)).await;
         let to_consumers = Proxy::start(&database.options.clone().username(CONSUMER)).await;
         let mut world = Self {
@@ -124,6 +129,7 @@ impl World {
             services: (0..replicas).map(|_| None).collect(),
             folder,
             ahead,
+            drains,
             first,
             http: reqwest::Client::builder()
                 .timeout(Duration::from_secs(20))
@@ -135,16 +141,24 @@ impl World {
     }
 
     /// Inboxes in a database, initialized by their owner.
-    pub(crate) async fn deployment(clock: &ClockServer, database: &TestDatabase, ahead: i64) -> Deployment {
-        let mut deployment = Deployment::new(database.clone(), clock.clock(), specs(ahead));
+    pub(crate) async fn deployment(clock: &ClockServer, database: &TestDatabase, specs: Vec<InboxSpec>) -> Deployment {
+        let mut deployment = Deployment::new(database.clone(), clock.clock(), specs);
         deployment.options = database.options.clone().username(KEEPER);
         deployment.timeouts.lock = Duration::from_millis(100);
         deployment.init().await.unwrap();
         deployment
     }
 
-    pub(crate) fn ahead(&self) -> i64 {
-        self.ahead
+    pub(crate) fn specs(&self) -> Vec<InboxSpec> {
+        specs(self.ahead, self.drains)
+    }
+
+    /// Whether runs drain a default partition of this inbox.
+    pub(crate) fn drains(&self, inbox: &str) -> bool {
+        INBOXES
+            .iter()
+            .zip(self.drains)
+            .any(|(one, drains)| *one == inbox && drains)
     }
 
     /// What `inboxd check` says, from beside the services: its exit code, and its words.
@@ -252,16 +266,17 @@ impl World {
         answer.json().await.unwrap_or_default()
     }
 
-    /// Fails unless today and tomorrow have a partition in both inboxes.
+    /// Fails unless today and tomorrow have a partition in both inboxes, if only a default one that somebody made.
     pub(crate) async fn must_have_today_and_tomorrow(&self, admin: &mut PgConnection) {
         for inbox in INBOXES {
             for day in [self.today(), self.today().next()] {
                 let is_there: bool = sqlx::query_scalar(
                     "select exists (select from pg_inherits where inhparent = $1::regclass and not inhdetachpending
-                       and inhrelid = to_regclass($2))",
+                       and inhrelid in (to_regclass($2), to_regclass($3)))",
                 )
                 .bind(inbox)
                 .bind(format!("{inbox}_{}", day.underscored()))
+                .bind(default_of(inbox))
                 .fetch_one(&mut *admin)
                 .await
                 .unwrap();
@@ -272,6 +287,11 @@ impl World {
             }
         }
     }
+}
+
+/// How somebody calls a default partition.
+pub(crate) fn default_of(inbox: &str) -> String {
+    format!("{inbox}_default")
 }
 
 /// The newest run that has begun.

@@ -21,13 +21,15 @@ use crate::support::server;
 const RUN_LOCK: i64 = 0x696e_626f_7864_0001;
 
 /// Each with what it needs to get as far as the configuration.
-const COMMANDS: [&[&str]; 15] = [
+const COMMANDS: [&[&str]; 17] = [
     &["serve"],
     &["init"],
     &["plan"],
     &["run"],
     &["simulate"],
     &["takeover"],
+    &["adopt", "--check"],
+    &["release", "x", "--yes"],
     &["status"],
     &["hold", "--list"],
     &["restore", "x", "2026-12-01", "--yes"],

@@ -192,6 +192,7 @@ async fn s5_ten_seconds_before_midnight_on_an_empty_inbox_today_and_all_days_ahe
     let specs = vec![spec("public.by_time"), v7_spec("public.by_id")];
     let deployment = Deployment::new(server.database().await, server.clock(), specs);
     deployment.init().await.unwrap();
+    server.set_to("2026-12-31T23:59:50Z".parse().unwrap());
     deployment.done().await;
     let mut consumer = deployment.database.connect().await;
     for (now, name) in [
@@ -199,8 +200,8 @@ async fn s5_ten_seconds_before_midnight_on_an_empty_inbox_today_and_all_days_ahe
         ("2027-01-01T00:00:05Z", "2027_01_01"),
         ("2027-01-07T23:59:59Z", "2027_01_07"),
     ] {
-        server.set_to(now.parse().unwrap());
         for table in ["by_time", "by_id"] {
+            server.set_to(now.parse().unwrap());
             let id = id_for(table, server.now());
             assert!(claim(&mut consumer, table, id).await.unwrap());
             let partition: String = sqlx::query_scalar(sqlx::AssertSqlSafe(format!(
@@ -220,7 +221,7 @@ async fn s14_the_days_round_a_year_end_and_a_leap_day_have_exact_names_and_bound
     let server = ClockServer::start(&[]).await;
     for (start, table) in [
         ("2026-12-25T00:00:00Z", "year_end"),
-        ("2028-02-27T23:59:59Z", "leap_day"),
+        ("2028-02-27T23:50:00Z", "leap_day"),
     ] {
         server.set_to(start.parse().unwrap());
         let mut spec = spec(&format!("public.{table}"));

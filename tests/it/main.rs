@@ -1,6 +1,8 @@
 //! Behaviour tests against real servers: one binary, so that they share one PostgreSQL.
 
 #[cfg(test)]
+mod adopt;
+#[cfg(test)]
 mod canary;
 #[cfg(test)]
 mod claim;
@@ -28,10 +30,6 @@ mod http;
 #[cfg(test)]
 mod init;
 #[cfg(test)]
-#[cfg(feature = "kafka")] // apart: the lints know a test by the line above alone
-#[path = "middleware/kafka/mod.rs"]
-mod kafka;
-#[cfg(test)]
 mod killed;
 #[cfg(test)]
 mod language;
@@ -40,7 +38,8 @@ mod library;
 #[cfg(test)]
 mod life;
 #[cfg(test)]
-#[cfg(any(feature = "nats", feature = "rabbitmq"))] // apart: the lints know a test by the line above alone
+#[cfg(any(feature = "kafka", feature = "nats", feature = "rabbitmq"))]
+// apart: the lints know a test by the line above alone
 mod middleware;
 #[cfg(test)]
 mod midnight;
@@ -61,9 +60,13 @@ mod replicas;
 #[cfg(test)]
 mod replication;
 #[cfg(test)]
+mod sealed;
+#[cfg(test)]
 mod serve;
 #[cfg(test)]
 mod serve_embedded;
+#[cfg(test)]
+mod setnx;
 #[cfg(test)]
 mod sql;
 #[cfg(test)]

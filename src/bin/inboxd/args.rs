@@ -54,6 +54,19 @@ pub(crate) enum Command {
     ///
     /// Until then a copy creates partitions and removes none. It is put on the audit.
     Takeover,
+    /// Turn a table that is in use into a managed inbox, without rewriting it and without stalling consumers.
+    ///
+    /// Three moves: `--prepare` makes the claim functions on the table as it is and a check constraint; then move every consumer
+    /// to the claim functions; then `adopt` swaps: one short transaction makes the table the first partition of its inbox.
+    /// From the moment it is prepared there is a deadline, at least 48 hours away, shown by `status`, `check` and here: unless
+    /// the swap comes before, every insert fails from then on. `--abort` takes the preparation back, at any time. Each move can
+    /// be interrupted anywhere and run again.
+    Adopt(Adopt),
+    /// Give an inbox back: it works without inboxd from then on.
+    ///
+    /// Its partitions and claim functions stay, and one more partition takes all days to come, so no claim ever fails for want
+    /// of one. Nothing makes or drops days any more. No claim waits for it.
+    Release(Release),
     /// Put a day on hold, so that its partition stays whatever has expired; release it; or list what is on hold.
     Hold(Hold),
     /// Attach a day's detached partition again, as long as its table is there, and put the day on hold.
@@ -172,6 +185,47 @@ pub(crate) enum Confirm {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct Adopt {
+    /// The inbox, by its name in the configuration; may be left out where there is one only.
+    pub(crate) inbox: Option<String>,
+
+    /// Show what is in the way, every step with its locks and how long it takes, and how far the adoption has come. Changes
+    /// nothing. Exits 1 while something is in the way.
+    #[arg(long, alias = "dry-run", conflicts_with_all = ["prepare", "abort", "confirm_consumers_moved"])]
+    pub(crate) check: bool,
+
+    /// Make the claim functions on the table as it is, and what spares the swap its scan.
+    #[arg(long, conflicts_with_all = ["abort", "confirm_consumers_moved"])]
+    pub(crate) prepare: bool,
+
+    /// Take back what the preparation did; the claim functions stay, and work on the table as it is.
+    #[arg(long, conflicts_with = "confirm_consumers_moved")]
+    pub(crate) abort: bool,
+
+    /// Say that no consumer inserts directly any more: `on conflict (message_id)` fails with 42P10 after the swap. Without this
+    /// the sessions are looked at for five seconds, and one that was seen to insert directly keeps it from being done.
+    #[arg(long)]
+    pub(crate) confirm_consumers_moved: bool,
+
+    /// How long claims may wait behind the adoption before that has its lock.
+    #[arg(long, value_name = "DURATION", default_value = "250ms", value_parser = lock_timeout)]
+    pub(crate) lock_timeout: std::time::Duration,
+
+    /// How often it tries to get the lock.
+    #[arg(long, value_name = "N", default_value_t = inboxd::maintain::DEFAULT_ADOPT_ATTEMPTS, value_parser = clap::value_parser!(i32).range(1..=1000))]
+    pub(crate) attempts: i32,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Release {
+    /// The inbox, by the name that `inboxd status` shows.
+    pub(crate) inbox: String,
+
+    #[command(flatten)]
+    pub(crate) consent: Consent,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Pause {
     /// Why. It is put on the audit and shown until the schedule goes on.
     #[arg(long, value_name = "TEXT")]
@@ -225,6 +279,14 @@ pub(crate) struct Simulate {
     /// A step of the database's clock, for example 2026-12-24=+400d or 2026-12-24T12:00:00Z=-2h. May be repeated.
     #[arg(long, value_name = "AT=STEP", value_parser = jump, allow_hyphen_values = true)]
     pub(crate) jump: Vec<(DateTime<Utc>, TimeDelta)>,
+}
+
+/// Between a moment and what anybody would call a stall.
+fn lock_timeout(text: &str) -> Result<std::time::Duration, String> {
+    parse_duration(text)
+        .filter(|length| (TimeDelta::milliseconds(10)..=TimeDelta::seconds(10)).contains(length))
+        .and_then(|length| length.to_std().ok())
+        .ok_or_else(|| "a duration with its unit, from 10ms to 10s".to_owned())
 }
 
 fn outage(text: &str) -> Result<Span, String> {

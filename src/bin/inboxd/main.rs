@@ -1,5 +1,6 @@
 //! The `inboxd` program: parse, compose, exit code.
 
+mod adopt;
 mod args;
 mod carried;
 mod commands;

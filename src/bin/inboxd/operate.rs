@@ -33,9 +33,9 @@ const NOT_AGREED: u8 = 2;
 /// What every command here needs.
 #[derive(Clone, Copy)]
 pub(crate) struct Operating<'a> {
-    config: &'a Config,
-    clock: &'a Clock,
-    json: bool,
+    pub(crate) config: &'a Config,
+    pub(crate) clock: &'a Clock,
+    pub(crate) json: bool,
 }
 
 impl<'a> Operating<'a> {
@@ -47,7 +47,7 @@ impl<'a> Operating<'a> {
     }
 
     /// Who acts on a database: the account here, as the role there.
-    fn actor(self, database: &Database) -> Result<Actor, OperateError> {
+    pub(crate) fn actor(self, database: &Database) -> Result<Actor, OperateError> {
         let uid = nix::unistd::getuid();
         let account = nix::unistd::User::from_uid(uid)
             .ok()
@@ -70,7 +70,7 @@ impl<'a> Operating<'a> {
     }
 
     /// The inbox of a name, with its database. A wrong name is told the right ones.
-    fn find(self, name: &str) -> Result<(&'a Database, &'a InboxSpec)> {
+    pub(crate) fn find(self, name: &str) -> Result<(&'a Database, &'a InboxSpec)> {
         let all = || {
             let databases = self.config.databases.iter();
             databases.flat_map(|database| database.inboxes.iter().map(move |spec| (database, spec)))
@@ -83,11 +83,11 @@ impl<'a> Operating<'a> {
     }
 
     /// The only inbox there is.
-    fn only(self) -> Result<&'a str> {
+    pub(crate) fn only(self) -> Result<&'a str> {
         let mut all = self.config.databases.iter().flat_map(|database| &database.inboxes);
         match (all.next(), all.next()) {
             (Some(only), None) => Ok(&only.name),
-            _ => bail!("there are several inboxes; name one: inboxd confirm drops INBOX"),
+            _ => bail!("there are several inboxes; name the one that is meant"),
         }
     }
 
@@ -142,6 +142,8 @@ impl<'a> Operating<'a> {
 
 pub(crate) async fn execute(operating: Operating<'_>, command: Command) -> Result<ExitCode> {
     match command {
+        Command::Adopt(options) => crate::adopt::adopt(operating, options).await,
+        Command::Release(options) => crate::adopt::release(operating, options).await,
         Command::Hold(options) => on_hold(operating, options).await,
         Command::Restore(options) => take_back(operating, options).await,
         Command::Confirm(Confirm::Clock { consent }) => clock(operating, &consent).await,
@@ -311,7 +313,7 @@ async fn forget_one(operating: Operating<'_>, options: Forget) -> Result<ExitCod
 }
 
 /// Asks a person, on the terminal, unless they have said yes already. Some exit code when it is not to be done.
-fn not_agreed(consent: &Consent, question: &str) -> Result<Option<ExitCode>> {
+pub(crate) fn not_agreed(consent: &Consent, question: &str) -> Result<Option<ExitCode>> {
     if consent.yes {
         return Ok(None);
     }

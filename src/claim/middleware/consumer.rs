@@ -10,16 +10,18 @@ use std::{
 
 use chrono::{DateTime, Utc};
 use futures_timer::Delay;
-use futures_util::{StreamExt, stream::FuturesUnordered};
+use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
 use sqlx::{PgPool, Postgres, Transaction};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use super::{
     Delivery, IdSource, MissingId, Source, State, Unclaimable,
+    collected::Collected,
     failures::Failures,
     gate::{Gate, backoff},
     one::One,
-    settings::Settings,
+    settings::{Batch, Settings},
+    work::{Many, Single},
 };
 use crate::claim::{BoxError, Inbox, unit::within};
 
@@ -99,10 +101,21 @@ impl<D: Delivery> Consumer<D> {
         self
     }
 
-    /// Sets how many deliveries are in hand at most, at least one; 10 by default.
+    /// Sets how many deliveries are in hand at most, or batches of them, at least one; 10 by default. Each is a transaction.
     #[must_use]
     pub fn with_concurrency(mut self, concurrency: usize) -> Self {
         self.settings.concurrency = concurrency.max(1);
+        self
+    }
+
+    /// Sets what makes a batch of [`Consumer::run_batches`] full: so many deliveries, at least one, or so long a wait of its first
+    /// one for the others; 100 and 10 ms by default. Let the source fetch as many as the batches in hand hold together.
+    #[must_use]
+    pub fn with_batch(mut self, size: usize, wait: Duration) -> Self {
+        self.settings.batch = Batch {
+            size: size.max(1),
+            wait,
+        };
         self
     }
 
@@ -208,45 +221,122 @@ impl<D: Delivery> Consumer<D> {
         H: AsyncFn(&mut Transaction<'_, Postgres>, &D) -> Result<(), E>,
         E: Into<BoxError>,
     {
-        let one = One::new(
-            &self.inbox,
-            &self.pool,
-            &self.settings,
-            &self.gate,
-            &self.failures,
-            &handler,
-        );
+        let one = self.each_with(Single::new(handler));
+        // One delivery a batch.
+        let handle = |deliveries: Vec<D>| async {
+            for delivery in deliveries {
+                one.handle(delivery).await;
+            }
+        };
+        self.drive(source, shutdown, Batch::OF_ONE, handle).await;
+    }
+
+    /// The same with batches: collects deliveries as [`Consumer::with_batch`] says, claims them all in one round trip, and runs
+    /// the handler once for those that are fresh, in the order in which they came. All of them are committed together, and
+    /// each is settled by the table on its own.
+    ///
+    /// When the handler fails, each message of the batch is tried alone at once, by the handler with this one delivery: what
+    /// fails there has failed, is tried again later, and alone from then on. So the handler of a message may run once more
+    /// than without batches, and an innocent one costs a poisonous one nothing but that.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use inboxd::claim::{Inbox, middleware::{Consumer, Delivery, IdSource, Source}};
+    /// # async fn example<S: Source>(inbox: Inbox, pool: sqlx::PgPool, source: S, shutdown: impl Future<Output = ()>) {
+    /// let consumer = Consumer::new(inbox, pool, IdSource::header("event-id"))
+    ///     .with_concurrency(2)
+    ///     .with_batch(100, Duration::from_millis(20));
+    /// let handler = async |tx: &mut sqlx::Transaction<'_, sqlx::Postgres>, deliveries: &[&S::Delivery]| {
+    ///     let bodies: Vec<&[u8]> = deliveries.iter().map(|delivery| delivery.payload()).collect();
+    ///     sqlx::query("insert into orders (body) select unnest($1)").bind(bodies).execute(&mut **tx).await?;
+    ///     Ok::<_, sqlx::Error>(())
+    /// };
+    /// consumer.run_batches(source, shutdown, handler).await;
+    /// # }
+    /// ```
+    pub async fn run_batches<S, H, E>(&self, source: S, shutdown: impl Future<Output = ()>, handler: H)
+    where
+        S: Source<Delivery = D>,
+        H: AsyncFn(&mut Transaction<'_, Postgres>, &[&D]) -> Result<(), E>,
+        E: Into<BoxError>,
+    {
+        let one = self.each_with(Many::new(handler));
+        let handle = |deliveries| Box::pin(one.handle_batch(deliveries));
+        self.drive(source, shutdown, self.settings.batch, handle).await;
+    }
+
+    fn each_with<W>(&self, work: W) -> One<'_, D, W> {
+        One {
+            inbox: &self.inbox,
+            pool: &self.pool,
+            settings: &self.settings,
+            gate: &self.gate,
+            failures: &self.failures,
+            work,
+            transactions: Semaphore::new(self.settings.concurrency.min(Semaphore::MAX_PERMITS)),
+        }
+    }
+
+    async fn drive<S, F>(
+        &self,
+        source: S,
+        shutdown: impl Future<Output = ()>,
+        batch: Batch,
+        handle: impl Fn(Vec<D>) -> F,
+    ) where
+        S: Source<Delivery = D>,
+        F: Future<Output = ()>,
+    {
+        // With how many deliveries it was.
+        let handle = |deliveries: Vec<D>| {
+            let count = deliveries.len();
+            handle(deliveries).map(move |()| count)
+        };
         let mut shutdown = pin!(shutdown);
-        let mut in_hand = FuturesUnordered::new();
+        let (mut in_hand, mut deliveries_in_hand) = (FuturesUnordered::new(), 0);
+        let mut collected = Collected::new(batch);
         let mut state = self.gate.subscribe();
         let closed = source.closed();
         // It owns the source, and is never dropped half-way before the end: what it was about to deliver would be lost to us.
         let mut taking = Some(Box::pin(self.take(source)));
         self.gate.reset(State::Running);
         loop {
+            // What is being collected has a place already.
             let has_room = self.gate.is_open() && in_hand.len() < self.settings.concurrency;
-            self.inbox.show_consumer(in_hand.len(), self.state());
-            tokio::select! {
+            self.inbox.show_consumer(deliveries_in_hand, self.state());
+            let full = tokio::select! {
                 biased;
                 () = &mut shutdown => break,
-                Some(()) = in_hand.next(), if !in_hand.is_empty() => {}
+                Some(count) = in_hand.next(), if !in_hand.is_empty() => {
+                    deliveries_in_hand -= count;
+                    None
+                }
+                () = collected.due() => collected.take(),
                 taken = next(&mut taking), if has_room && taking.is_some() => match taken {
                     Some((source, delivery)) => {
-                        in_hand.push(one.handle(delivery));
+                        deliveries_in_hand += 1;
                         taking = Some(Box::pin(self.take(source)));
+                        collected.add(delivery)
                     }
-                    None => taking = None,
+                    None => {
+                        taking = None;
+                        collected.take()
+                    }
                 },
                 // The gate opens without a delivery having ended.
-                _ = state.changed() => {}
+                _ = state.changed() => None,
                 else => break,
-            }
+            };
+            in_hand.extend(full.map(&handle));
             if taking.is_none() && in_hand.is_empty() {
                 break;
             }
         }
         self.gate.reset(State::Draining);
-        self.drain(in_hand).await;
+        // Not begun, so they are left.
+        in_hand.extend(collected.take().map(&handle));
+        self.drain(in_hand, deliveries_in_hand).await;
         // Only now: the deliveries of some brokers are settled over what the source holds.
         drop(taking);
         if within(self.settings.settle_deadline, closed).await.is_none() {
@@ -296,22 +386,25 @@ impl<D: Delivery> Consumer<D> {
         }
     }
 
-    async fn drain<F: Future<Output = ()>>(&self, mut in_hand: FuturesUnordered<F>) {
-        self.inbox.show_consumer(in_hand.len(), State::Draining);
-        tracing::info!(inbox = %self.inbox.table(), in_hand = in_hand.len(), "no more deliveries are taken");
+    async fn drain<F: Future<Output = usize>>(&self, mut in_hand: FuturesUnordered<F>, mut deliveries: usize) {
+        self.inbox.show_consumer(deliveries, State::Draining);
+        tracing::info!(inbox = %self.inbox.table(), in_hand = deliveries, "no more deliveries are taken");
         let mut too_late = pin!(Delay::new(self.settings.drain_deadline));
         loop {
             tokio::select! {
                 biased;
-                ended = in_hand.next() => if ended.is_none() { return },
+                ended = in_hand.next() => match ended {
+                    Some(count) => deliveries -= count,
+                    None => return,
+                },
                 () = &mut too_late => break,
             }
         }
-        for _ in 0..in_hand.len() {
+        for _ in 0..deliveries {
             self.inbox.count_delivery("abandon");
         }
         tracing::warn!(
-            inbox = %self.inbox.table(), in_hand = in_hand.len(),
+            inbox = %self.inbox.table(), in_hand = deliveries,
             "deliveries were not finished within the drain deadline; they are rolled back and stay with the broker"
         );
     }

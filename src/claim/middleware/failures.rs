@@ -29,6 +29,11 @@ impl Failures {
         *count
     }
 
+    /// Whether it has failed since it last succeeded.
+    pub(super) fn has(&self, id: MessageId) -> bool {
+        self.counts().contains_key(&id)
+    }
+
     /// It has succeeded, or was given up.
     pub(super) fn forget(&self, id: MessageId) {
         self.counts().remove(&id);

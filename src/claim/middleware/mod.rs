@@ -23,6 +23,8 @@
 //! One future drives everything: handlers run side by side while they wait, and no task is spawned. A handler must not block
 //! its thread, as ever in async code: it would hold up the others and the signals that keep the broker patient.
 
+mod batch;
+mod collected;
 mod consumer;
 mod delivery;
 mod failures;
@@ -38,6 +40,7 @@ mod one;
 pub mod rabbitmq;
 mod settings;
 mod table;
+mod work;
 
 pub use consumer::Consumer;
 pub use delivery::{Delivery, Rejection, Source};

@@ -13,7 +13,8 @@ use futures_util::{
     FutureExt,
     future::{Either, select},
 };
-use sqlx::{PgPool, Postgres, Transaction};
+use sqlx::PgPool;
+use tokio::sync::Semaphore;
 use tracing::Instrument;
 
 use super::{
@@ -23,70 +24,59 @@ use super::{
     ids::{id_of, rejection},
     settings::Settings,
     table::{Attempt, Judgement, judge},
+    work::Work,
 };
-use crate::claim::{BoxError, Inbox, Message, Outcome, unit::within};
+use crate::claim::{Inbox, Message, Outcome, unit::within};
 
 /// The longest wait for the database's answer to whether it is there.
 const PROBE_LIMIT: Duration = Duration::from_secs(5);
 
 /// What each delivery is handled with.
-pub(super) struct One<'c, D, H> {
-    inbox: &'c Inbox,
-    pool: &'c PgPool,
-    settings: &'c Settings<D>,
-    gate: &'c Gate,
-    failures: &'c Failures,
-    handler: &'c H,
+///
+/// What holds the futures of a driver, a handler or a client is boxed: inlined into each other they come to hundreds of kilobytes,
+/// which a build without optimization moves over the stack again and again.
+pub(super) struct One<'c, D, W> {
+    pub(super) inbox: &'c Inbox,
+    pub(super) pool: &'c PgPool,
+    pub(super) settings: &'c Settings<D>,
+    pub(super) gate: &'c Gate,
+    pub(super) failures: &'c Failures,
+    pub(super) work: W,
+    /// How many transactions there may be: a batch that falls apart is many deliveries at once.
+    pub(super) transactions: Semaphore,
 }
 
 /// What is said to the broker.
 #[derive(Debug)]
-enum Settlement {
+pub(super) enum Settlement {
     Ack,
     RetryLater(Duration),
     Reject(Rejection),
     Leave,
 }
 
-impl<'c, D: Delivery, H, E> One<'c, D, H>
-where
-    H: AsyncFn(&mut Transaction<'_, Postgres>, &D) -> Result<(), E>,
-    E: Into<BoxError>,
-{
-    pub(super) fn new(
-        inbox: &'c Inbox,
-        pool: &'c PgPool,
-        settings: &'c Settings<D>,
-        gate: &'c Gate,
-        failures: &'c Failures,
-        handler: &'c H,
-    ) -> Self {
-        Self {
-            inbox,
-            pool,
-            settings,
-            gate,
-            failures,
-            handler,
+impl<D: Delivery, W: Work<D>> One<'_, D, W> {
+    pub(super) async fn handle(&self, delivery: D) {
+        match self.readable(&delivery) {
+            Err(rejection) => self.settle(delivery, Settlement::Reject(rejection)).await,
+            Ok(message) => self.handle_message(delivery, message).await,
         }
     }
 
-    pub(super) async fn handle(&self, delivery: D) {
-        // Functions of the consumer's may run in there.
-        let message = catch_unwind(AssertUnwindSafe(|| self.message(&delivery)))
-            .unwrap_or_else(|panic| Err(rejection(&delivery, "unreadable", what_it_said(&*panic))));
-        let settlement = match message {
-            Err(rejection) => Settlement::Reject(rejection),
-            Ok(message) => {
-                let span = tracing::info_span!(
-                    "delivery", inbox = %self.inbox.table(), message_id = %message.id(), topic = message.topic(),
-                    attempt = delivery.attempt()
-                );
-                let deciding = self.decide(&delivery, &message).instrument(span);
-                keeping_the_broker_patient(&delivery, deciding).await
-            }
-        };
+    pub(super) async fn handle_message(&self, delivery: D, message: Message) {
+        let span = tracing::info_span!(
+            "delivery", inbox = %self.inbox.table(), message_id = %message.id(), topic = message.topic(),
+            attempt = delivery.attempt()
+        );
+        let deciding = self.decide(&delivery, &message).instrument(span);
+        let settlement = keeping_the_broker_patient(&[&delivery], deciding).await;
         self.settle(delivery, settlement).await;
+    }
+
+    /// The message of a delivery. Functions of the consumer's may run in there.
+    pub(super) fn readable(&self, delivery: &D) -> Result<Message, Rejection> {
+        catch_unwind(AssertUnwindSafe(|| self.message(delivery)))
+            .unwrap_or_else(|panic| Err(rejection(delivery, "unreadable", what_it_said(&*panic))))
     }
 
     fn message(&self, delivery: &D) -> Result<Message, Rejection> {
@@ -148,7 +138,13 @@ where
     }
 
     /// What the broker is told of an attempt that nothing holds up.
-    async fn settlement(&self, delivery: &D, message: &Message, attempt: &Attempt, judgement: Judgement) -> Settlement {
+    pub(super) async fn settlement(
+        &self,
+        delivery: &D,
+        message: &Message,
+        attempt: &Attempt,
+        judgement: Judgement,
+    ) -> Settlement {
         let settlement = match judgement {
             Judgement::Ack => Settlement::Ack,
             Judgement::Leave => Settlement::Leave,
@@ -163,16 +159,17 @@ where
     }
 
     async fn attempt(&self, delivery: &D, message: &Message) -> Attempt {
-        let handler = self.handler;
+        // Never closed.
+        let _transaction = self.transactions.acquire().await;
         let is_worked_on = AtomicBool::new(true);
         let processing = self.inbox.process(self.pool, message, async |tx| {
             is_worked_on.store(true, Ordering::SeqCst);
-            let result = handler(tx, delivery).await;
+            let result = self.work.on_one(tx, delivery).await;
             is_worked_on.store(result.is_err(), Ordering::SeqCst);
             result
         });
         // What the handler has left half-way is rolled back, and nothing else of ours is touched by it.
-        let caught = AssertUnwindSafe(processing).catch_unwind();
+        let caught = AssertUnwindSafe(Box::pin(processing)).catch_unwind();
         match within(self.settings.deadline, caught).await {
             Some(Ok(result)) => Attempt::Ended(result),
             Some(Err(panic)) => Attempt::Panicked(what_it_said(&*panic)),
@@ -253,7 +250,7 @@ where
 
     /// Tells the broker, within the deadline. A settlement that fails is counted; the redelivery is a duplicate, or is worked
     /// on then.
-    async fn settle(&self, delivery: D, settlement: Settlement) {
+    pub(super) async fn settle(&self, delivery: D, settlement: Settlement) {
         if let Settlement::Reject(rejection) = &settlement {
             tracing::error!(
                 inbox = %self.inbox.table(), topic = %delivery.topic(), reason = rejection.reason,
@@ -261,14 +258,14 @@ where
             );
         }
         let action = settlement.label();
-        let telling = async {
+        let telling = Box::pin(async {
             match settlement {
                 Settlement::Ack => delivery.ack().await,
                 Settlement::RetryLater(pause) => delivery.retry_later(pause).await,
                 Settlement::Reject(rejection) => delivery.reject(&rejection).await,
                 Settlement::Leave => delivery.leave().await,
             }
-        };
+        });
         let error = match within(self.settings.settle_deadline, telling).await {
             Some(Ok(())) => return self.inbox.count_delivery(action),
             Some(Err(error)) => error,
@@ -293,15 +290,21 @@ impl Settlement {
     }
 }
 
-/// Tells the broker at its intervals that work goes on.
-async fn keeping_the_broker_patient<D: Delivery, F: Future>(delivery: &D, work: F) -> F::Output {
-    let Some(interval) = delivery.progress_interval() else {
+/// Tells the broker at its intervals that work on these goes on.
+pub(super) async fn keeping_the_broker_patient<D: Delivery, F: Future>(deliveries: &[&D], work: F) -> F::Output {
+    let Some(interval) = deliveries
+        .iter()
+        .filter_map(|delivery| delivery.progress_interval())
+        .min()
+    else {
         return work.await;
     };
     let signals = async {
         loop {
             Delay::new(interval).await;
-            delivery.in_progress().await;
+            for delivery in deliveries {
+                delivery.in_progress().await;
+            }
         }
     };
     match select(pin!(work), pin!(signals)).await {
@@ -311,7 +314,7 @@ async fn keeping_the_broker_patient<D: Delivery, F: Future>(delivery: &D, work: 
     }
 }
 
-fn what_it_said(panic: &(dyn std::any::Any + Send)) -> String {
+pub(super) fn what_it_said(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic
         .downcast_ref::<&str>()
         .map(|text| (*text).to_owned())

@@ -19,6 +19,22 @@ pub enum Unclaimable {
 
 type CreatedAt<D> = Arc<dyn Fn(&D) -> Option<DateTime<Utc>> + Send + Sync>;
 
+/// What makes a batch full.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Batch {
+    pub(super) size: usize,
+    /// Counted from its first delivery.
+    pub(super) wait: Duration,
+}
+
+impl Batch {
+    /// Each delivery is one.
+    pub(super) const OF_ONE: Self = Self {
+        size: 1,
+        wait: Duration::ZERO,
+    };
+}
+
 pub(super) struct Settings<D> {
     pub(super) id: IdSource<D>,
     pub(super) missing_id: MissingId<D>,
@@ -26,6 +42,7 @@ pub(super) struct Settings<D> {
     pub(super) created_at: Option<CreatedAt<D>>,
     pub(super) consumer_name: Option<String>,
     pub(super) concurrency: usize,
+    pub(super) batch: Batch,
     pub(super) attempts: u32,
     pub(super) deadline: Duration,
     pub(super) settle_deadline: Duration,
@@ -45,6 +62,11 @@ impl<D> Settings<D> {
             consumer_name: None,
             // As many as sqlx's pool has connections by default.
             concurrency: 10,
+            // Beyond it a claim of a batch gains little; so short a wait is not seen in any delivery's time.
+            batch: Batch {
+                size: 100,
+                wait: Duration::from_millis(10),
+            },
             attempts: 5,
             deadline: Duration::from_secs(300),
             settle_deadline: Duration::from_secs(10),

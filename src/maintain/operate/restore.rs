@@ -167,9 +167,17 @@ fn restorable<'s>(
         FoundInbox::Fit(parent) => parent,
         FoundInbox::Missing => return refuse("the inbox's table does not exist", "run `inboxd init`"),
         FoundInbox::Unfit(why) => return refuse(why, "see `inboxd check`"),
+        FoundInbox::BeingAdopted { .. } => {
+            return refuse("the inbox is being adopted", "end that first, with `inboxd adopt`");
+        }
     };
-    let name = spec.table.partition(day);
     let of_day = || found.relations.iter().filter(|relation| relation.day() == Some(day));
+    let was_adopted = of_day().any(|relation| relation.name == spec.table.adopted());
+    let name = if was_adopted {
+        spec.table.adopted()
+    } else {
+        spec.table.partition(day)
+    };
     for relation in of_day() {
         let (what, remedy) = match relation.attachment {
             Attachment::Loose => continue,

@@ -1,5 +1,6 @@
 //! Catalog reads: one observation is four queries a database, however many inboxes it has.
 
+mod adopt;
 mod look;
 mod read;
 mod replicas;
@@ -11,7 +12,7 @@ use sqlx::{Connection, PgConnection, Row, postgres::PgRow};
 use uuid::Uuid;
 
 use self::read::{oid, read_inbox, unregistered};
-pub(crate) use self::{look::*, replicas::PolicyRecord};
+pub(crate) use self::{adopt::*, look::*, replicas::PolicyRecord};
 pub use self::{
     look::{leaving_sizes, oldest_transactions, unregistered_table},
     replicas::{Replica, replicas},

@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use chrono::{DateTime, NaiveDate, Utc};
+use chrono::{DateTime, NaiveDate, TimeDelta, Utc};
 use sqlx::{Row, postgres::PgRow, types::Json};
 use uuid::Uuid;
 
 use super::{Observed, Registered, Replica, Server, Viewer};
 use crate::{
-    claim::ClaimConstants,
+    claim::{ClaimConstants, SEALED_SINCE_VERSION},
     pure::{
         Attachment, Bounds, Clocks, Consumers, Day, Found, FoundInbox, FoundRelation, Grant, Ident, InboxSpec,
         Ownership, Parent, RelationKind, Removals, ReplicaIdentity, Routing,
@@ -28,6 +28,7 @@ pub(super) fn unregistered(spec: &InboxSpec, clocks: Clocks) -> Observed {
         claim_retention: None,
         has_functions: false,
         claim_drift: Vec::new(),
+        sealing: None,
         plain_inserters: Vec::new(),
         unfit_publications: Vec::new(),
         lacking: Vec::new(),
@@ -87,7 +88,7 @@ pub(super) fn read_inbox(
                 }
             })
             .collect(),
-        FoundInbox::Missing | FoundInbox::Unfit(_) => Vec::new(),
+        FoundInbox::Missing | FoundInbox::Unfit(_) | FoundInbox::BeingAdopted { .. } => Vec::new(),
     };
     let found = Found {
         table: spec.table.clone(),
@@ -107,6 +108,10 @@ pub(super) fn read_inbox(
         confirmed: confirmed(row)?,
         claim_retention: claim.as_ref().and_then(|claim| claim.retention().ok()),
         has_functions: row.try_get("has_functions")?,
+        sealing: claim
+            .as_ref()
+            .filter(|claim| claim.version >= SEALED_SINCE_VERSION)
+            .and_then(|claim| TimeDelta::try_seconds(claim.clock_step_tolerance_seconds)),
         claim_drift: claim.map(|claim| claim.drift_from(&wanted)).unwrap_or_default(),
         plain_inserters,
         unfit_publications: row.try_get("unfit_publications")?,
@@ -160,6 +165,13 @@ pub(super) fn read_table(row: &PgRow, spec: &InboxSpec, registered: &Registered)
             made.0, made.1, configured.0, configured.1
         )));
     }
+    if kind == "r" && row.try_get("has_key")? && claims_go_to(row, registered)? {
+        let checks: Vec<String> = row.try_get("checks")?;
+        let until = checks.iter().filter_map(|name| spec.table.adopted_until(name)).min();
+        return Ok(FoundInbox::BeingAdopted {
+            until: until.map(Day::start),
+        });
+    }
     if let Some(why) = misfit(&kind, row, spec)? {
         return Ok(FoundInbox::Unfit(why));
     }
@@ -171,7 +183,18 @@ pub(super) fn read_table(row: &PgRow, spec: &InboxSpec, registered: &Registered)
     }))
 }
 
+/// Whether the claim functions are those of this very inbox.
+fn claims_go_to(row: &PgRow, registered: &Registered) -> Result<bool, sqlx::Error> {
+    let comment: Option<String> = row.try_get("claim_comment")?;
+    let made_with = comment.as_deref().and_then(ClaimConstants::from_comment);
+    Ok(made_with.is_some_and(|made_with| made_with.inbox == registered.id))
+}
+
 pub(super) fn misfit(kind: &str, row: &PgRow, spec: &InboxSpec) -> Result<Option<String>, sqlx::Error> {
+    if kind == "r" {
+        let what = "it is not a partitioned table; `inboxd adopt` makes an inbox of one that is in use";
+        return Ok(Some(what.to_owned()));
+    }
     if kind != "p" {
         return Ok(Some("it is not a partitioned table".to_owned()));
     }
@@ -258,6 +281,8 @@ pub(super) fn read_relation(row: &PgRow, routing: Routing) -> Result<FoundRelati
             .and_then(|comment| comment.parse().ok()),
         marker,
         has_key: row.try_get("has_key")?,
+        is_sealed: row.try_get("is_sealed")?,
+        is_subscribed: row.try_get("is_subscribed")?,
         owner: row.try_get("owner")?,
         grants: grants(row)?,
         storage: row.try_get::<Vec<String>, _>("storage")?.into_iter().collect(),

@@ -13,7 +13,8 @@ use crate::{
 };
 
 /// In the order of creation: a body may only call what stands before it.
-const FUNCTIONS: [Function; 8] = [
+const FUNCTIONS: [Function; 9] = [
+    Function::Sealed,
     Function::Inner,
     Function::BatchInner,
     Function::Wait,
@@ -32,6 +33,7 @@ fn arguments(function: Function) -> &'static str {
         Function::BatchInner => "uuid[], text[], timestamptz[], text",
         Function::BatchWait | Function::ClaimBatch => "uuid[], text[], timestamptz[], text, interval",
         Function::Forget => "uuid, text, text",
+        Function::Sealed => "",
     }
 }
 
@@ -41,6 +43,7 @@ fn template(function: Function, routing: Routing) -> &'static str {
         (Function::Inner, Routing::MessageId) => include_str!("../../../sql/claim/inner_message_id.sql"),
         (Function::BatchInner, Routing::ProcessedAt) => include_str!("../../../sql/claim/batch_processed_at.sql"),
         (Function::BatchInner, Routing::MessageId) => include_str!("../../../sql/claim/batch_message_id.sql"),
+        (Function::Sealed, _) => include_str!("../../../sql/claim/sealed.sql"),
         (Function::Wait, _) => include_str!("../../../sql/claim/wait.sql"),
         (Function::BatchWait, _) => include_str!("../../../sql/claim/batch_wait.sql"),
         (Function::Claim, _) => include_str!("../../../sql/claim/claim.sql"),
@@ -59,7 +62,14 @@ pub(super) fn signature(spec: &InboxSpec, function: Function) -> Result<Sql, DbE
     Ok(Sql::of("{{name}}({{arguments}})", &values))
 }
 
-fn qualified(spec: &InboxSpec, function: Function) -> Result<Sql, DbError> {
+/// The functions that an inbox has: no day of one with `message_id` routing is ever sealed.
+fn functions_of(routing: Routing) -> impl Iterator<Item = Function> {
+    FUNCTIONS
+        .into_iter()
+        .filter(move |function| routing == Routing::ProcessedAt || *function != Function::Sealed)
+}
+
+pub(super) fn qualified(spec: &InboxSpec, function: Function) -> Result<Sql, DbError> {
     Ok(Sql::in_schema(
         spec.table.schema(),
         &derive(&spec.table, Derived::Function(function))?,
@@ -78,7 +88,7 @@ pub async fn install_functions(
     constants: &ClaimConstants,
 ) -> Result<(), DbError> {
     let values = values(spec, constants)?;
-    for function in FUNCTIONS {
+    for function in functions_of(spec.policy.routing) {
         let signature = signature(spec, function)?;
         let was_ours = catalog::function(connection, signature.as_str())
             .await?
@@ -152,7 +162,7 @@ async fn make(
 /// # Errors
 /// When the database fails.
 pub async fn has_functions(connection: &mut PgConnection, spec: &InboxSpec, owner: &Ident) -> Result<bool, DbError> {
-    for function in FUNCTIONS {
+    for function in functions_of(spec.policy.routing) {
         let found = catalog::function(connection, signature(spec, function)?.as_str()).await?;
         if found.is_none_or(|(found, _)| found != owner.as_str()) {
             return Ok(false);
@@ -325,10 +335,13 @@ fn values(spec: &InboxSpec, constants: &ClaimConstants) -> Result<Vec<(&'static 
         },
         &values,
     );
+    let open_since = Sql::of(include_str!("../../../sql/claim/parts/open_since.sql"), &values);
     let publication_check = Sql::of(include_str!("../../../sql/claim/parts/publication_check.sql"), &values);
     values.extend([
         ("in_flight_check", in_flight_check),
         ("publication_check", publication_check),
+        ("open_since", Sql::literal(open_since.as_str())),
+        ("consumer_of_row", if_many("msg_consumer text := new.consumer;")),
     ]);
     values.extend(looks::values(spec, constants, &values)?);
     let held_outcome = Sql::of(include_str!("../../../sql/claim/parts/when_held_outcome.sql"), &values);
@@ -354,15 +367,23 @@ fn values(spec: &InboxSpec, constants: &ClaimConstants) -> Result<Vec<(&'static 
 }
 
 fn key_check(inbox_literal: &Sql, many: bool) -> Sql {
-    let is_key = if many {
-        include_str!("../../../sql/claim/parts/is_key_of_many.sql")
+    let (is_identity, is_key) = if many {
+        (
+            include_str!("../../../sql/claim/parts/is_identity_of_many.sql"),
+            include_str!("../../../sql/claim/parts/is_key_of_many.sql"),
+        )
     } else {
-        include_str!("../../../sql/claim/parts/is_key.sql")
+        (
+            include_str!("../../../sql/claim/parts/is_identity.sql"),
+            include_str!("../../../sql/claim/parts/is_key.sql"),
+        )
     };
-    Sql::of(
-        include_str!("../../../sql/claim/parts/key_check.sql"),
-        &[("inbox_literal", inbox_literal.clone()), ("is_key", Sql::fixed(is_key))],
-    )
+    let values = [
+        ("inbox_literal", inbox_literal.clone()),
+        ("is_identity", Sql::fixed(is_identity)),
+        ("is_key", Sql::fixed(is_key)),
+    ];
+    Sql::of(include_str!("../../../sql/claim/parts/key_check.sql"), &values)
 }
 
 /// What cannot be with constants that a configuration was accepted for.

@@ -3,6 +3,7 @@
 //! The invariant it keeps: nothing here makes a claim wait. Partitions are made as tables of their own and attached, taken
 //! out concurrently, and dropped only when they are part of nothing.
 
+mod adopt;
 mod drain;
 mod functions;
 mod inbox;
@@ -10,13 +11,17 @@ mod leaving;
 mod looks;
 mod partition;
 mod repair;
+mod seal;
 
 use sqlx::{AssertSqlSafe, PgConnection};
 use uuid::Uuid;
 
-pub(crate) use self::drain::{Drained, drain};
 #[cfg(feature = "service")]
 pub(crate) use self::repair::LONGEST_KEY_BUILD;
+pub(crate) use self::{
+    adopt::{Exchange, add_checks, be_brief, drop_checks, exchange, open_the_end, unchecked, validate},
+    drain::{Drained, drain},
+};
 pub use self::{
     functions::{has_functions, install_functions},
     inbox::{create_control_schema, create_inbox, grant_roles},
@@ -62,6 +67,7 @@ pub async fn perform(connection: &mut PgConnection, work: Work<'_>, action: Acti
         Action::RepairOwner => repair::owner(connection, work).await,
         Action::RepairGrants => repair::grants(connection, work).await,
         Action::RepairStorage => repair::storage(connection, work).await,
+        Action::Seal => seal::seal(connection, work).await,
         Action::RepairReplicaIdentity => repair::replica_identity(connection, work).await,
     }
 }

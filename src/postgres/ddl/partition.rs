@@ -99,6 +99,9 @@ pub(super) async fn attach_to(
     day: Day,
 ) -> Result<(), DbError> {
     let [from, to] = ends(day, work.spec.policy.routing);
+    // What was adopted holds all days up to its last.
+    let is_adopted = work.step.relation == work.spec.table.adopted();
+    let from = if is_adopted { Sql::fixed("minvalue") } else { from };
     let values = [
         ("inbox", parent),
         ("partition", work.relation()),

@@ -27,6 +27,8 @@ pub enum FindingCode {
     InboxMissing,
     /// It exists and cannot be an inbox.
     InboxUnfit,
+    /// It is being adopted; its remedy must come before a deadline.
+    Adoption,
     /// It belongs to another deployment.
     OtherDeployment,
     /// The database is a copy of the one that the inbox was made in.

@@ -7,11 +7,12 @@ mod examine;
 mod finding;
 mod removal;
 mod repair;
+mod seal;
 mod step;
 #[cfg(test)]
 pub(super) mod tests;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 
 use self::coverage::Coverage;
 #[cfg(feature = "maintain")]
@@ -21,7 +22,7 @@ pub use self::{
     finding::{Finding, FindingCode, Severity},
     step::{Action, Lock, Step},
 };
-use super::{Attachment, Day, Found, FoundInbox, FoundRelation, Ownership, Policy, Removals, Retention};
+use super::{Attachment, Day, Found, FoundInbox, FoundRelation, Ownership, Policy, Removals, Retention, show_duration};
 
 /// How often one run plans and applies. A finalized detach shows only then what is to become of its table, and a drained
 /// default partition what it kept from being done: the run looks once more, and after nothing else, for the caps are a run's.
@@ -60,7 +61,7 @@ impl Plan {
 
 /// Decides what one run does to one inbox. This list *is* the policy:
 ///
-/// 1. An inbox that is missing, does not fit, or belongs to another deployment is left alone altogether.
+/// 1. An inbox that is missing, does not fit, is only being adopted, or belongs to another deployment is left alone altogether.
 /// 2. A detach that was interrupted is finalized first: nothing else can be detached before. A partition that was attached
 ///    again by hand has its detach taken off the record.
 /// 3. Today and each of `ahead` days after it must be held by partitions. What is missing is created, today first.
@@ -87,6 +88,9 @@ impl Plan {
 /// 13. A default partition is drained where the policy says so, under the conditions of a removal (clock and server): what is
 ///     no longer remembered goes with it. Drained, it is dropped after the grace, or stays where what has expired is kept.
 ///     What a drain left unfinished is dropped once there is nothing to drain.
+/// 14. Where the policy says so, a day that is over takes no row any more once its end is further back than claims allow the
+///     server's clock to step: oldest first, none before an older one, under the conditions of a removal (clock and server),
+///     and only where the claim functions can deal with it and no subscription brings late rows.
 ///
 /// Planning again at the same instant never repeats a step that was applied; it gives none at all, unless a cap was used
 /// up, a detach was finalized (its grace must begin), a default partition was drained, or the grace is zero.
@@ -96,7 +100,10 @@ pub fn plan(now: DateTime<Utc>, policy: &Policy, found: &Found) -> Plan {
     let policy = &agreed(policy, found);
     let mut planner = Planner::new(now, policy, found);
     planner.was_overruled = (own.retention, own.ahead) != (policy.retention, policy.ahead);
-    let runway = planner.coverage.runway(now);
+    let runway = match found.inbox {
+        FoundInbox::BeingAdopted { until } => until.map(|until| (until - now).max(TimeDelta::zero())),
+        _ => planner.coverage.runway(now),
+    };
     if planner.may_manage() {
         planner.examine();
         planner.finalize();
@@ -104,6 +111,7 @@ pub fn plan(now: DateTime<Utc>, policy: &Policy, found: &Found) -> Plan {
         planner.create();
         planner.attach_what_was_detached_by_hand();
         planner.repair();
+        planner.seal();
         planner.remove();
         planner.drop_what_drains_left();
         planner.judge_runway(runway);
@@ -181,6 +189,10 @@ impl Planner<'_> {
         }
         match &self.found.inbox {
             FoundInbox::Fit { .. } => true,
+            FoundInbox::BeingAdopted { until } => {
+                self.report_adoption(*until);
+                false
+            }
             FoundInbox::Missing => {
                 self.report(
                     FindingCode::InboxMissing,
@@ -200,6 +212,34 @@ impl Planner<'_> {
                 false
             }
         }
+    }
+
+    /// Loud in the last twelve hours, for at the deadline every insert fails.
+    fn report_adoption(&mut self, until: Option<DateTime<Utc>>) {
+        let table = &self.found.table;
+        let (severity, message) = match until {
+            None => (
+                Severity::Warn,
+                format!("table {table} is not partitioned yet: its adoption was begun and not ended"),
+            ),
+            Some(until) => {
+                let left = until - self.now;
+                let at = until.format("%Y-%m-%d %H:%M UTC");
+                if left <= TimeDelta::zero() {
+                    let message = format!("its adoption was not ended by {at}: every insert into {table} fails");
+                    (Severity::Fail, message)
+                } else {
+                    let left_for_people = show_duration(left);
+                    let message = format!(
+                        "its adoption must end by {at}, in {left_for_people}: from then on every insert into {table} fails"
+                    );
+                    let is_close = left < TimeDelta::hours(12);
+                    (if is_close { Severity::Fail } else { Severity::Warn }, message)
+                }
+            }
+        };
+        let remedy = "end it with `inboxd adopt`, or take it back with `inboxd adopt --abort`".to_owned();
+        self.report(FindingCode::Adoption, severity, message, remedy);
     }
 
     /// Point 2, and what a person attached again.

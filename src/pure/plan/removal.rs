@@ -142,12 +142,21 @@ impl Planner<'_> {
         else {
             return false;
         };
-        relation.schema == *schema && relation.name == self.found.table.partition(day)
+        relation.schema == *schema
+            && (relation.name == self.found.table.partition(day) || relation.name == self.found.table.adopted())
     }
 
     pub(super) fn is_named_for(&self, relation: &FoundRelation, day: Day) -> bool {
         let table = &self.found.table;
-        relation.schema == *table.schema() && relation.name == table.partition(day)
+        if relation.schema != *table.schema() {
+            return false;
+        }
+        // An adopted table is told from a day's by its bounds while it is a partition, and by its name afterwards.
+        match (relation.name == table.adopted(), &relation.bounds) {
+            (true, None) => true,
+            (is_named_adopted, Some(bounds)) if bounds.day().is_none() => is_named_adopted,
+            _ => relation.name == table.partition(day),
+        }
     }
 
     /// Point 7, and the server's identity of point 5.

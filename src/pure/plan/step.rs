@@ -25,6 +25,8 @@ pub enum Action {
     RepairReplicaIdentity,
     /// Mark a partition as the inbox's.
     RepairMarker,
+    /// Let a day that is over take no row any more.
+    Seal,
     /// Take an expired partition out of the inbox.
     Detach,
     /// Put on record that a partition is attached again.
@@ -55,6 +57,7 @@ impl Action {
             Self::RepairStorage => "repair_storage",
             Self::RepairReplicaIdentity => "repair_replica_identity",
             Self::RepairMarker => "repair_marker",
+            Self::Seal => "seal",
             Self::Detach => "detach",
             Self::MarkAttached => "mark_attached",
             Self::MarkDetached => "mark_detached",
@@ -169,6 +172,10 @@ impl Step {
             Action::RepairKey => vec![own(
                 "SHARE UPDATE EXCLUSIVE",
                 "no claim waits; it waits itself for older transactions",
+            )],
+            Action::Seal => vec![own(
+                "SHARE ROW EXCLUSIVE",
+                "no claim is made on that day any more; it waits itself for transactions that wrote into it, up to its timeout",
             )],
             Action::RepairGrants => Vec::new(),
             Action::RepairOwner | Action::RepairReplicaIdentity => {

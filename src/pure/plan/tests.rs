@@ -10,4 +10,5 @@ pub(in crate::pure) mod model;
 mod outages;
 mod properties;
 mod removal;
+mod seal;
 mod trust;

@@ -140,6 +140,11 @@ fn spec(problems: &mut Problems, index: usize, raw: RawInbox, database: &str, cl
         raw.drain_default.as_deref(),
         &[("false", false), ("true", true)],
     );
+    let seal_days = problems.choice(
+        &key("seal_days"),
+        raw.seal_days.as_deref(),
+        &[("false", false), ("true", true)],
+    );
     let defaults = ClaimSpec::default();
     let std = |delta: TimeDelta| delta.to_std().unwrap_or_default();
     let claim = ClaimSpec {
@@ -188,6 +193,7 @@ fn spec(problems: &mut Problems, index: usize, raw: RawInbox, database: &str, cl
             max_clock_skew: clocks.max_skew,
             max_clock_leap: clocks.max_leap,
             drain_default: drain_default?,
+            seal_days: seal_days?,
         },
         claim,
         before_drop,

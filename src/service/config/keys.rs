@@ -190,6 +190,13 @@ pub const KEYS: &[Key] = &[
     )
     .noting("Claims wait for that once, for a second at most: see the [runbook](runbook.md#a-default-partition)."),
     Key::new(
+        "inbox.seal_days",
+        "whether days that are over take no row any more; `processed_at` routing only",
+        "false",
+        FLAG,
+    )
+    .noting("A server clock that steps back over midnight, however far, then hides no claim from them: [exactness](exactness.md)."),
+    Key::new(
         "inbox.producer_clock_tolerance",
         "how far a producer's clock may be off",
         "24h",

@@ -179,6 +179,33 @@ async fn a_claim_holds_as_few_relation_locks_as_its_look_back_has_days() {
     );
 }
 
+/// The key of the leaf that took the row is asked for in the server's own cache of it.
+#[tokio::test]
+async fn a_fresh_claim_locks_nothing_of_the_catalog() {
+    for spec in [spec("public.by_time"), for_many(spec("public.by_time"))] {
+        let consumer = (spec.policy.consumers == inboxd::Consumers::Many).then_some("mailer");
+        let deployment = Deployment::running(vec![spec]).await;
+        let mut connection = deployment.database.connect().await;
+        let message = || Claim {
+            consumer,
+            ..Claim::of("by_time", v7_at(now()))
+        };
+        // The first of a session reads the catalog to plan.
+        assert!(message().fresh(&mut connection).await.unwrap());
+        sql(&mut connection, "begin").await;
+        assert!(message().fresh(&mut connection).await.unwrap());
+        let of_the_catalog: Vec<String> = sqlx::query_scalar(
+            "select relation::regclass::text from pg_locks
+             where pid = pg_backend_pid() and locktype = 'relation' and relation::regclass::text like 'pg_index%'",
+        )
+        .fetch_all(&mut connection)
+        .await
+        .unwrap();
+        assert_eq!(of_the_catalog, Vec::<String>::new(), "{consumer:?}");
+        sql(&mut connection, "rollback").await;
+    }
+}
+
 /// PostgreSQL plans a statement of a function for any parameters at its sixth execution in a session, and that plan locks
 /// every partition: the claim then waited for maintenance on a day that no claim uses yet.
 #[tokio::test]
@@ -287,7 +314,7 @@ async fn the_comment_of_the_claim_says_what_it_was_made_with() {
     assert_eq!(
         value,
         serde_json::json!({"inboxd": {
-            "version": 3, "inbox": id, "lock_key": lock_key, "routing": "message_id", "consumers": "many",
+            "version": 5, "inbox": id, "lock_key": lock_key, "routing": "message_id", "consumers": "many",
             "retention_seconds": 604_800, "ahead_days": 7, "producer_clock_tolerance_seconds": 86_400,
             "clock_step_tolerance_seconds": 3_600, "max_batch": 321,
         }})

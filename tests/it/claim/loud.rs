@@ -105,6 +105,18 @@ async fn c31_a_partition_that_lost_its_key_fails_loudly() {
         };
         sql(&mut connection, drop).await;
     }
+    // A replica identity is no key because it is one; and a key is one beside any replica identity.
+    sql(
+        &mut connection,
+        format!(
+            "alter table {leaf} alter column message_id set not null;
+             create unique index by_hand on {leaf} (message_id, topic);
+             alter table {leaf} replica identity using index by_hand"
+        ),
+    )
+    .await;
+    every_form_fails(&mut connection, "by_time", "42P10").await;
+    sql(&mut connection, "alter index by_hand rename to identity").await;
     sql(
         &mut connection,
         format!("create unique index concurrently by_hand on {leaf} (message_id)"),

@@ -9,8 +9,8 @@ use inboxd::claim::{
 use sqlx::{ConnectOptions, PgConnection, postgres::PgConnectOptions};
 
 use super::{
-    broker::{Broker, ID},
-    place::{Place, consumer, pool_of, work},
+    broker::{Broker, ID, InBatches},
+    place::{Place, consumer, pool_of, work, work_on_all},
 };
 use crate::support::{
     folder::Folder,
@@ -45,7 +45,7 @@ pub(super) async fn m1_a_consumer_that_is_killed_between_commit_and_ack_leaves_a
 /// A process with a consumer of the place's messages.
 pub(super) fn start<B: Broker>(place: &Place<B>, order: Order, folder: &Folder) -> OtherProcess {
     let orders = [
-        &*format!("{order:?}"),
+        &*format!("{order:?} {}", B::IN_BATCHES),
         &place.deployment.database.url,
         &place.broker.address(),
     ];
@@ -60,7 +60,16 @@ pub(super) async fn consumer_process<B: Broker>() {
         return;
     };
     let orders = fs::read_to_string(report_file.with_file_name(ORDERS)).unwrap();
-    let [order, url, address] = orders.split('\n').collect::<Vec<_>>().try_into().unwrap();
+    let (order, place) = orders.split_once('\n').unwrap();
+    let (order, in_batches) = order.split_once(' ').unwrap();
+    match in_batches.parse().unwrap() {
+        true => work_at::<InBatches<B>>(place, order).await,
+        false => work_at::<B>(place, order).await,
+    }
+}
+
+async fn work_at<B: Broker>(place: &str, order: &str) {
+    let (url, address) = place.split_once('\n').unwrap();
     let options: PgConnectOptions = url.parse().unwrap();
     let mut connection: PgConnection = options.connect().await.unwrap();
     let inbox = Inbox::open(&mut connection, "public.inbox").await.unwrap();
@@ -68,14 +77,16 @@ pub(super) async fn consumer_process<B: Broker>() {
     let source = B::source_at(address).await;
     let never = std::future::pending::<()>();
     if order == format!("{:?}", Order::StopBeforeAck) {
-        consumer(inbox, pool, IdSource::header(ID))
-            .run(StopBeforeAck(source), never, work)
-            .await;
+        let consumer = consumer(inbox, pool, IdSource::header(ID));
+        let source = StopBeforeAck(source);
+        match B::IN_BATCHES {
+            true => consumer.run_batches(source, never, work_on_all).await,
+            false => consumer.run(source, never, work).await,
+        }
     } else {
         std::thread::spawn(|| process::report_and_wait("there"));
-        consumer(inbox, pool, IdSource::header(ID))
-            .run(source, never, work)
-            .await;
+        let consumer = consumer(inbox, pool, IdSource::header(ID));
+        B::run(&consumer, source, never, work).await;
     }
 }
 

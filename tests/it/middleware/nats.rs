@@ -62,6 +62,16 @@ impl Broker for Nats {
         NatsSource::new(context, "ORDERS", "worker", CONCURRENCY.into()).with_dead_letter("dead")
     }
 
+    fn example(&self) -> (&'static str, Vec<(&'static str, String)>) {
+        let environment = vec![
+            ("NATS_URL", self.url.clone()),
+            ("NATS_STREAM", "ORDERS".to_owned()),
+            ("NATS_CONSUMER", "worker".to_owned()),
+            ("NATS_DEAD_LETTER", "dead".to_owned()),
+        ];
+        ("nats_consumer", environment)
+    }
+
     async fn publish(&self, id: Option<Uuid>) {
         let mut headers = HeaderMap::new();
         if let Some(id) = id {

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 use super::{
     broker::Broker,
-    place::{Place, in_time, pool_of, work},
+    place::{Place, pool_of, work},
 };
 use crate::support::{
     claims::eventually,
@@ -35,7 +35,7 @@ pub(super) async fn m1_acks_that_are_lost_with_the_broker_are_followed_by_duplic
         place.broker.start_again();
         state.wait_for(|state| state.is_ready()).await.unwrap();
     };
-    in_time(consumer.run(place.broker.source().await, until, &handler)).await;
+    place.run(&consumer, until, &handler).await;
     place.run_dry(&consumer, &handler).await;
     place.assert_done_once(&ids).await;
     // What was committed before the broker was back was not worked on again.
@@ -56,7 +56,7 @@ pub(super) async fn m11_while_the_database_is_away_nothing_is_acked_or_dead_lett
         state.wait_for(|state| *state == State::DatabaseAway).await.unwrap();
         assert!(!consumer.state().is_ready());
     };
-    in_time(consumer.run(place.broker.source().await, away, work)).await;
+    place.run(&consumer, away, work).await;
     // All of them are still there, and nowhere else.
     eventually("nothing was acked", async || place.broker.left().await == 8).await;
     assert!(place.broker.dead().await.is_empty() && place.done().await.is_empty());
@@ -65,7 +65,7 @@ pub(super) async fn m11_while_the_database_is_away_nothing_is_acked_or_dead_lett
         proxy.allow().await;
         state.wait_for(|state| state.is_ready()).await.unwrap();
     };
-    in_time(consumer.run(place.broker.source().await, until, work)).await;
+    place.run(&consumer, until, work).await;
     place.run_dry(&consumer, work).await;
     place.assert_done_once(&ids).await;
 }
@@ -86,7 +86,7 @@ pub(super) async fn m11_a_database_that_is_restarted_costs_no_message_and_double
         in_the_middle.notified().await;
         server.cluster.restart().await.unwrap();
     };
-    in_time(consumer.run(place.broker.source().await, until, &handler)).await;
+    place.run(&consumer, until, &handler).await;
     place.run_dry(&consumer, &handler).await;
     place.assert_done_once(&ids).await;
 }
@@ -103,7 +103,7 @@ pub(super) async fn a_day_without_a_partition_pauses_the_consumer_until_there_is
         place.deployment.done().await;
         state.wait_for(|state| state.is_ready()).await.unwrap();
     };
-    in_time(consumer.run(place.broker.source().await, until, work)).await;
+    place.run(&consumer, until, work).await;
     place.run_dry(&consumer, work).await;
     place.assert_done_once(&ids).await;
 }

@@ -12,7 +12,7 @@ use inboxd::{
 use sqlx::{PgPool, Postgres, Transaction, postgres::PgConnectOptions};
 use uuid::Uuid;
 
-use super::broker::{Broker, Dead, ID};
+use super::broker::{BATCH, BATCH_WAIT, Broker, Dead, ID};
 use crate::support::{
     inbox::{Deployment, random_id, spec, sql},
     pool,
@@ -85,6 +85,7 @@ impl<B: Broker> Place<B> {
         consumer(self.inbox().await, pool, IdSource::header(ID))
     }
 
+    #[cfg(feature = "nats")] // the only one that has coordinates to look at
     pub(super) async fn consumer_by(&self, id: IdSource<B::Delivery>) -> Consumer<B::Delivery> {
         consumer(self.inbox().await, self.pool.clone(), id)
     }
@@ -102,12 +103,21 @@ impl<B: Broker> Place<B> {
     {
         for _ in 0..RUNS {
             let source = self.broker.source().await;
-            in_time(consumer.run(source, self.broker.quiet(), &handler)).await;
+            in_time(B::run(consumer, source, self.broker.quiet(), &handler)).await;
             if self.broker.left().await == 0 {
                 return;
             }
         }
         panic!("messages are left after {RUNS} runs of a consumer");
+    }
+
+    /// Runs a consumer of it until something has happened.
+    pub(super) async fn run<H, E>(&self, consumer: &Consumer<B::Delivery>, until: impl Future<Output = ()>, handler: H)
+    where
+        H: AsyncFn(&mut Transaction<'_, Postgres>, &B::Delivery) -> Result<(), E>,
+        E: Into<inboxd::claim::BoxError>,
+    {
+        in_time(B::run(consumer, self.broker.source().await, until, handler)).await;
     }
 
     /// How often the work of each message was done, sorted by message.
@@ -144,6 +154,7 @@ impl<B: Broker> Place<B> {
 pub(super) fn consumer<D: Delivery>(inbox: Inbox, pool: PgPool, id: IdSource<D>) -> Consumer<D> {
     Consumer::new(inbox.with_wait(Duration::from_millis(100)), pool, id)
         .with_concurrency(CONCURRENCY.into())
+        .with_batch(BATCH, BATCH_WAIT)
         .with_pauses(Duration::from_millis(20), Duration::from_millis(300))
         .with_settle_deadline(Duration::from_secs(5))
         .with_in_flight_patience(Duration::from_secs(1))
@@ -167,6 +178,17 @@ pub(super) async fn work<D: Delivery>(tx: &mut Transaction<'_, Postgres>, delive
         .execute(&mut **tx)
         .await
         .map(|_| ())
+}
+
+/// The work of the messages of a batch.
+pub(super) async fn work_on_all<D: Delivery>(
+    tx: &mut Transaction<'_, Postgres>,
+    deliveries: &[&D],
+) -> Result<(), sqlx::Error> {
+    for delivery in deliveries {
+        work(tx, *delivery).await?;
+    }
+    Ok(())
 }
 
 /// Returns once a question is answered with yes. Bounded by [`in_time`] of what it is the end of: a long queue takes its time.

@@ -23,6 +23,7 @@ use uuid::Uuid;
 
 use super::{
     broker::{Broker, Dead, ID},
+    examples,
     place::{ACK_TIMEOUT, CONCURRENCY, Place, in_time, until, work},
 };
 use crate::support::{
@@ -67,12 +68,23 @@ impl Broker for Rabbit {
         RabbitSource::new(uri, queue, CONCURRENCY).with_dead_letter("", Some(dead_queue.to_owned()))
     }
 
+    fn example(&self) -> (&'static str, Vec<(&'static str, String)>) {
+        let environment = vec![
+            ("AMQP_URL", self.uri.clone()),
+            ("AMQP_QUEUE", self.queue.clone()),
+            ("AMQP_DEAD_LETTER_QUEUE", self.dead_queue.clone()),
+        ];
+        ("rabbitmq_consumer", environment)
+    }
+
     async fn publish(&self, id: Option<Uuid>) {
-        let mut headers = FieldTable::default();
+        let mut properties = BasicProperties::default().with_delivery_mode(2);
         if let Some(id) = id {
+            let mut headers = FieldTable::default();
             headers.insert(ID.into(), AMQPValue::LongString(id.to_string().into()));
+            properties = properties.with_headers(headers).with_message_id(id.to_string().into());
         }
-        self.publish_with(headers, &id.unwrap_or_default().to_string()).await;
+        self.publish_with(properties, &id.unwrap_or_default().to_string()).await;
     }
 
     async fn quiet(&self) {
@@ -163,9 +175,8 @@ impl Rabbit {
         channel.queue_declare(queue.into(), options, table).await.unwrap();
     }
 
-    async fn publish_with(&self, headers: FieldTable, payload: &str) {
+    async fn publish_with(&self, properties: BasicProperties, payload: &str) {
         let channel = self.channel().await.unwrap();
-        let properties = BasicProperties::default().with_headers(headers).with_delivery_mode(2);
         let options = BasicPublishOptions::default();
         let queue = (&*self.queue).into();
         let sent = channel.basic_publish("".into(), queue, options, payload.as_bytes(), properties);
@@ -310,4 +321,24 @@ async fn m1_m7_an_ack_after_the_broker_has_closed_the_channel_is_noticed() {
     again.ack().await.unwrap();
     drop(source);
     assert_eq!(place.broker.left().await, 0);
+}
+
+/// The certificate is the node's own; the example trusts it as the system trusts others, by `SSL_CERT_FILE`.
+#[tokio::test]
+async fn the_example_works_over_tls_with_a_certificate_that_it_trusts() {
+    let place = Place::<Rabbit>::new().await;
+    let (uri, certificate) = rabbit::shared().tls();
+    let (name, mut environment) = place.broker.example();
+    environment[0].1 = uri;
+    let trusted = [("SSL_CERT_FILE", certificate.display().to_string())];
+    examples::works_as_it_stands(&place, &(name, environment), &trusted).await;
+}
+
+#[tokio::test]
+async fn a_certificate_that_nobody_vouches_for_is_refused() {
+    let (uri, _) = rabbit::shared().tls();
+    let mut source = RabbitSource::new(uri, "orders", CONCURRENCY);
+    let error = in_time(source.connect()).await.unwrap_err();
+    let text = format!("{error:?}").to_lowercase();
+    assert!(text.contains("certificate"), "{text}");
 }

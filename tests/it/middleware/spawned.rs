@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use super::{
     broker::Broker,
-    place::{Place, in_time, pool_of, work},
+    place::{Place, in_time, pool_of, work, work_on_all},
 };
 use crate::support::{
     claims::eventually,
@@ -58,6 +58,34 @@ pub(super) async fn consumers_with_a_function_and_with_a_closure_that_owns_its_s
     place.run_dry(&consumer, work).await;
     place.assert_done_once(&ids).await;
     assert!(shared.runs.load(Ordering::SeqCst) <= 20);
+}
+
+pub(super) async fn consumers_of_batches_run_as_tasks<B: Broker>() {
+    let place = Place::<B>::new().await;
+    let ids = place.published(20).await;
+    let (first, second) = (place.consumer().await, place.consumer().await);
+    let (first_source, second_source) = (place.broker.source().await, place.broker.source().await);
+    let (end, until) = watch::channel(());
+    let ended = |mut until: watch::Receiver<()>| async move { drop(until.changed().await) };
+    let (until_second, runs) = (until.clone(), Arc::new(AtomicU32::new(0)));
+    let tasks = [
+        tokio::spawn(async move { first.run_batches(first_source, ended(until), work_on_all).await }),
+        tokio::spawn(async move {
+            let handler = async move |tx: &mut Transaction<'_, Postgres>, deliveries: &[&B::Delivery]| {
+                runs.fetch_add(1, Ordering::SeqCst);
+                work_on_all(tx, deliveries).await
+            };
+            second.run_batches(second_source, ended(until_second), handler).await;
+        }),
+    ];
+    eventually("all is done", async || place.done().await.len() == ids.len()).await;
+    drop(end);
+    for task in tasks {
+        in_time(task).await.unwrap();
+    }
+    let consumer = place.consumer().await;
+    place.run_dry(&consumer, work).await;
+    place.assert_done_once(&ids).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

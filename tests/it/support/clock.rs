@@ -24,6 +24,8 @@ pub(crate) struct ClockServer {
     pub(crate) server: OwnServer,
     offset_file: File,
     offset_nanos: Arc<AtomicI64>,
+    host_offset_file: File,
+    skew_nanos: AtomicI64,
     environment: Vec<(OsString, OsString)>,
 }
 
@@ -31,16 +33,10 @@ impl ClockServer {
     /// Starts a server whose clock is right until it is stepped.
     pub(crate) async fn start(settings: &[(&str, &str)]) -> Self {
         let folder = Folder::new();
-        let offset_path = folder.path().join("clock-offset");
-        std::fs::write(&offset_path, 0_i64.to_ne_bytes()).unwrap();
-        process::open_to_all(&offset_path);
-        let offset_file = File::options().write(true).open(&offset_path).unwrap();
-        let environment = vec![
-            ("LD_PRELOAD".into(), shim().as_os_str().to_owned()),
-            ("CLOCKSHIM_OFFSET_FILE".into(), offset_path.into_os_string()),
-        ];
+        let (offset_file, server_environment) = clock_in(&folder, "clock-offset");
+        let (host_offset_file, environment) = clock_in(&folder, "host-clock-offset");
         let mut options = options_in(folder.path());
-        options.environment = environment.clone();
+        options.environment = server_environment;
         options.settings = settings
             .iter()
             .map(|(name, value)| (name.to_string(), value.to_string()))
@@ -50,6 +46,8 @@ impl ClockServer {
             server,
             offset_file,
             offset_nanos: Arc::default(),
+            host_offset_file,
+            skew_nanos: AtomicI64::new(0),
             environment,
         }
     }
@@ -85,15 +83,37 @@ impl ClockServer {
         Clock::from_fn(move || host_now() + TimeDelta::nanoseconds(offset.load(Ordering::SeqCst)))
     }
 
-    /// Environment variables that put another process under the same clock.
+    /// Sets the hosts' clock, under which other processes live, ahead of the server's by this from now on.
+    pub(crate) fn set_skew(&self, skew: TimeDelta) {
+        let nanos = skew.num_nanoseconds().expect("a skew below 292 years");
+        self.skew_nanos.store(nanos, Ordering::SeqCst);
+        self.write(self.offset_nanos.load(Ordering::SeqCst));
+    }
+
+    /// Environment variables that put another process under the hosts' clock: the server's, unless a skew is set.
     pub(crate) fn shim_environment(&self) -> Vec<(OsString, OsString)> {
         self.environment.clone()
     }
 
     fn write(&self, nanos: i64) {
+        let host = nanos + self.skew_nanos.load(Ordering::SeqCst);
         self.offset_file.write_all_at(&nanos.to_ne_bytes(), 0).unwrap();
+        self.host_offset_file.write_all_at(&host.to_ne_bytes(), 0).unwrap();
         self.offset_nanos.store(nanos, Ordering::SeqCst);
     }
+}
+
+/// The file that a clock is read from, and the environment of a process that reads it.
+fn clock_in(folder: &Folder, name: &str) -> (File, Vec<(OsString, OsString)>) {
+    let path = folder.path().join(name);
+    std::fs::write(&path, 0_i64.to_ne_bytes()).unwrap();
+    process::open_to_all(&path);
+    let file = File::options().write(true).open(&path).unwrap();
+    let environment = vec![
+        ("LD_PRELOAD".into(), shim().as_os_str().to_owned()),
+        ("CLOCKSHIM_OFFSET_FILE".into(), path.into_os_string()),
+    ];
+    (file, environment)
 }
 
 #[expect(
@@ -202,5 +222,26 @@ mod tests {
             .output()
             .unwrap();
         assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "2040-02-29");
+    }
+
+    #[tokio::test]
+    async fn a_host_can_be_out_of_step_with_the_server_and_keeps_its_distance_at_each_step() {
+        let clock = ClockServer::start(&[]).await;
+        let mut open = clock.database().await.connect().await;
+        clock.set_skew(TimeDelta::days(-2));
+        clock.set_to(Utc.with_ymd_and_hms(2040, 2, 29, 12, 0, 0).unwrap());
+        let host = || {
+            let mut date = Command::new("date");
+            let output = date
+                .args(["-u", "+%Y-%m-%d"])
+                .envs(clock.shim_environment())
+                .output()
+                .unwrap();
+            String::from_utf8(output.stdout).unwrap().trim().to_owned()
+        };
+        assert_eq!(host(), "2040-02-27");
+        assert_close(server_now(&mut open).await, clock.now());
+        clock.set_skew(TimeDelta::zero());
+        assert_eq!(host(), "2040-02-29");
     }
 }

@@ -32,6 +32,7 @@ pub(crate) fn spec(table: &str) -> InboxSpec {
             max_clock_skew: TimeDelta::minutes(5),
             max_clock_leap: TimeDelta::days(7),
             drain_default: false,
+            seal_days: false,
         },
         claim: ClaimSpec::default(),
         before_drop: None,

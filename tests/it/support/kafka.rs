@@ -12,8 +12,10 @@ use super::process::{self, Watchdog};
 
 pub(crate) enum Broker {
     Tansu(Tansu),
-    Mock(MockCluster<'static, DefaultProducerContext>),
+    Mock(Mock),
 }
+
+pub(crate) type Mock = MockCluster<'static, DefaultProducerContext>;
 
 impl Broker {
     pub(crate) fn tansu() -> Self {

@@ -17,4 +17,5 @@ pub(crate) mod program;
 pub(crate) mod proxy;
 #[cfg(feature = "rabbitmq")]
 pub(crate) mod rabbit;
+pub(crate) mod redis;
 pub(crate) mod server;

@@ -26,6 +26,7 @@ pub(crate) struct RabbitServer {
 #[derive(Debug)]
 struct Ports {
     amqp: u16,
+    amqps: u16,
     distribution: u16,
     mapper: u16,
 }
@@ -53,6 +54,12 @@ impl RabbitServer {
 
     pub(crate) fn uri(&self) -> String {
         format!("amqp://guest:guest@127.0.0.1:{}/%2f", self.ports.amqp)
+    }
+
+    /// Where it listens with TLS, and the certificate that it shows there.
+    pub(crate) fn tls(&self) -> (String, PathBuf) {
+        let uri = format!("amqps://guest:guest@127.0.0.1:{}/%2f", self.ports.amqps);
+        (uri, self.folder.path().join("certificate.pem"))
     }
 
     /// Kills it outright.
@@ -118,13 +125,54 @@ impl RabbitServer {
     fn configure(&self, ack_timeout: Option<Duration>) {
         let file = |name: &str| self.folder.path().join(name);
         fs::create_dir(file("home")).unwrap();
-        let listen = format!("listeners.tcp.1 = 127.0.0.1:{}\n", self.ports.amqp);
-        fs::write(file("rabbitmq.conf"), listen + "disk_free_limit.absolute = 1MB\n").unwrap();
+        self.make_certificate();
+        let lines = [
+            format!("listeners.tcp.1 = 127.0.0.1:{}", self.ports.amqp),
+            format!("listeners.ssl.1 = 127.0.0.1:{}", self.ports.amqps),
+            format!("ssl_options.certfile = {}", file("certificate.pem").display()),
+            format!("ssl_options.keyfile = {}", file("key.pem").display()),
+            "disk_free_limit.absolute = 1MB\n".to_owned(),
+        ];
+        fs::write(file("rabbitmq.conf"), lines.join("\n")).unwrap();
         fs::write(file("plugins"), "[].\n").unwrap();
         let limit = ack_timeout.map_or("undefined".to_owned(), |limit| limit.as_millis().to_string());
         // It looks for deliveries that are held too long at its ticks, once a minute by default.
         let advanced = format!("[{{rabbit, [{{channel_tick_interval, 300}}, {{consumer_timeout, {limit}}}]}}].\n");
         fs::write(file("advanced.config"), advanced).unwrap();
+    }
+
+    /// Of no authority: nobody trusts it who is not told to.
+    fn make_certificate(&self) {
+        let made = Command::new("openssl")
+            .args([
+                "req",
+                "-x509",
+                "-newkey",
+                "ec",
+                "-pkeyopt",
+                "ec_paramgen_curve:prime256v1",
+                "-nodes",
+            ])
+            .args([
+                "-days",
+                "2",
+                "-subj",
+                "/CN=localhost",
+                "-addext",
+                "subjectAltName=IP:127.0.0.1",
+            ])
+            .args([
+                "-addext",
+                "basicConstraints=critical,CA:FALSE",
+                "-keyout",
+                "key.pem",
+                "-out",
+            ])
+            .arg("certificate.pem")
+            .current_dir(self.folder.path())
+            .output()
+            .expect("openssl is needed for the tests of the middleware: tests/rabbitmq-server installs it");
+        assert!(made.status.success(), "{made:?}");
     }
 
     /// The node would start one itself, and leave it behind.
@@ -152,10 +200,11 @@ impl Drop for RabbitServer {
 impl Ports {
     fn free() -> Self {
         // Held together, so that they differ.
-        let held = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-        let [amqp, distribution, mapper] = held.map(|held| held.local_addr().unwrap().port());
+        let held = [(); 4].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+        let [amqp, amqps, distribution, mapper] = held.map(|held| held.local_addr().unwrap().port());
         Self {
             amqp,
+            amqps,
             distribution,
             mapper,
         }

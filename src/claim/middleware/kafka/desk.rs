@@ -73,9 +73,24 @@ struct Inner {
     ready: VecDeque<Held>,
     later: BinaryHeap<Later>,
     error: Option<BoxError>,
+    reach: Reach,
     is_closing: bool,
     has_ended: bool,
 }
+
+/// Whether a broker can be reached, as far as it is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Reach {
+    #[default]
+    Unknown,
+    There,
+    Away,
+}
+
+/// None of the brokers can be reached.
+#[derive(Debug, thiserror::Error)]
+#[error("no broker can be reached")]
+pub(super) struct Unreachable;
 
 struct Tenure {
     topic: String,
@@ -174,6 +189,7 @@ impl Desk {
         match inner.error.take() {
             Some(error) => Next::Fail(error),
             None if inner.has_ended => Next::End,
+            None if inner.reach == Reach::Away => Next::Fail(Unreachable.into()),
             None => Next::Wait(inner.later.peek().map(|later| later.due)),
         }
     }
@@ -218,6 +234,15 @@ impl Desk {
     /// Something is wrong; the newest word on it is told.
     pub(super) fn fail(&self, error: impl Into<BoxError>) {
         self.inner().error = Some(error.into());
+        self.changed.notify_one();
+    }
+
+    pub(super) fn reach(&self) -> Reach {
+        self.inner().reach
+    }
+
+    pub(super) fn set_reach(&self, reach: Reach) {
+        self.inner().reach = reach;
         self.changed.notify_one();
     }
 

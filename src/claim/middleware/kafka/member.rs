@@ -23,10 +23,13 @@ use rdkafka::{
     error::{KafkaError, KafkaResult, RDKafkaErrorCode},
 };
 
-use super::desk::{Desk, Position};
+use super::desk::{Desk, Position, Reach};
 
 /// The longest sleep: what no callback tells of is seen so soon.
 const IDLE: Duration = Duration::from_millis(100);
+
+/// The longest wait for an answer to whether a broker is there.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// How many messages of one partition are taken before it is another's turn.
 const TURN: usize = 50;
@@ -128,6 +131,7 @@ impl Member {
                 self.commit();
                 commits_at = Instant::now() + self.orders.commit_interval;
             }
+            self.look_for_a_broker();
             if is_idle {
                 let until_commit = commits_at.saturating_duration_since(Instant::now());
                 thread::park_timeout(until_commit.min(IDLE));
@@ -207,9 +211,17 @@ impl Member {
             KafkaError::MessageConsumption(RDKafkaErrorCode::BrokerTransportFailure | RDKafkaErrorCode::Resolve) => {
                 tracing::debug!(error = %error, "a connection to a broker was lost");
             }
+            KafkaError::MessageConsumption(RDKafkaErrorCode::AllBrokersDown) => self.desk.set_reach(Reach::Away),
             _ => self.desk.fail(error),
         }
         true
+    }
+
+    /// Asks whether a broker is there again: the client says only that none is left.
+    fn look_for_a_broker(&self) {
+        if self.desk.reach() == Reach::Away && self.consumer.fetch_metadata(None, LOOK).is_ok() {
+            self.desk.set_reach(Reach::There);
+        }
     }
 
     /// Gives the partitions back, which commits what is settled, and leaves the group.
@@ -235,6 +247,11 @@ impl ClientContext for Callbacks {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, text: &str) {
         self.calls.fetch_add(1, Ordering::SeqCst);
         log(level, facility, text);
+    }
+
+    /// It comes back from the poll as well, where it is judged.
+    fn error(&self, error: KafkaError, reason: &str) {
+        tracing::debug!(error = %error, reason, "the client has trouble");
     }
 
     /// Nothing is made of them.
@@ -274,6 +291,7 @@ impl ConsumerContext for Callbacks {
         };
         let places = places(partitions);
         let tenures = self.desk.assign(&places);
+        self.desk.set_reach(Reach::There);
         tracing::info!(partitions = places.len(), "partitions are assigned");
         let assigned = tenures.into_iter().zip(places);
         let mut to_split = self.to_split.lock().unwrap_or_else(PoisonError::into_inner);

@@ -44,7 +44,7 @@ mod watermark;
 pub use self::{dead_letters::ORIGIN_HEADERS, delivery::KafkaDelivery};
 use self::{
     delivery::Destination,
-    desk::{Desk, Next},
+    desk::{Desk, Next, Reach, Unreachable},
     member::{Orders, join},
 };
 
@@ -171,6 +171,14 @@ impl KafkaSource {
 
 impl Source for KafkaSource {
     type Delivery = KafkaDelivery;
+
+    async fn connect(&mut self) -> Result<bool, BoxError> {
+        match self.member()?.reach() {
+            Reach::Unknown => Ok(false),
+            Reach::There => Ok(true),
+            Reach::Away => Err(Unreachable.into()),
+        }
+    }
 
     async fn next(&mut self) -> Result<Option<KafkaDelivery>, BoxError> {
         let desk = self.member()?;

@@ -184,9 +184,10 @@ pub(super) fn any_policy() -> impl Strategy<Value = Policy> {
         any_length(),
         any_length(),
         any::<bool>(),
+        any::<bool>(),
     )
         .prop_map(
-            |(by_id, ahead, retention, drop_grace, cap, skew, leap, drain_default)| Policy {
+            |(by_id, ahead, retention, drop_grace, cap, skew, leap, drain_default, seal_days)| Policy {
                 routing: if by_id {
                     Routing::MessageId
                 } else {
@@ -201,6 +202,7 @@ pub(super) fn any_policy() -> impl Strategy<Value = Policy> {
                 max_clock_skew: skew,
                 max_clock_leap: leap,
                 drain_default,
+                seal_days,
             },
         )
 }

@@ -38,7 +38,8 @@ fn place(code: FindingCode) -> usize {
         FindingCode::OldTransactions => 23,
         FindingCode::MissingPrivilege => 24,
         FindingCode::ReplicasDisagree => 25,
-        FindingCode::Publication => 26,
+        FindingCode::Publication => 27,
+        FindingCode::Adoption => 26,
     }
 }
 
@@ -51,6 +52,13 @@ const SPOILT: &[(FindingCode, Severity, Spoil)] = &[
     }),
     (FindingCode::InboxUnfit, Severity::Fail, |found| {
         found.inbox = FoundInbox::Unfit("it is not partitioned".to_owned());
+    }),
+    (FindingCode::Adoption, Severity::Warn, |found| {
+        found.inbox = FoundInbox::BeingAdopted { until: None };
+    }),
+    (FindingCode::Adoption, Severity::Fail, |found| {
+        let until = Some("2026-12-10T23:00:00Z".parse().unwrap());
+        found.inbox = FoundInbox::BeingAdopted { until };
     }),
     (FindingCode::OtherDeployment, Severity::Fail, |found| {
         found.ownership = Ownership::OtherDeployment("blue".to_owned());
@@ -158,7 +166,7 @@ const SPOILT: &[(FindingCode, Severity, Spoil)] = &[
 #[test]
 fn every_finding_has_its_severity_a_message_and_a_remedy() {
     let now = at(NOON);
-    let mut seen = [false; 27];
+    let mut seen = [false; 28];
     for (code, severity, spoil) in SPOILT {
         let mut found = healthy(now, &policy());
         spoil(&mut found);
@@ -172,7 +180,7 @@ fn every_finding_has_its_severity_a_message_and_a_remedy() {
         }
         seen[place(*code)] = true;
     }
-    assert_eq!(seen, [true; 27]);
+    assert_eq!(seen, [true; 28]);
 }
 
 #[test]

@@ -45,6 +45,7 @@ pub(in crate::pure) fn policy() -> Policy {
         max_clock_skew: TimeDelta::minutes(5),
         max_clock_leap: TimeDelta::days(7),
         drain_default: false,
+        seal_days: false,
     }
 }
 
@@ -75,6 +76,7 @@ pub(in crate::pure) fn empty(now: DateTime<Utc>) -> Found {
         claim_retention: Some(Retention::For(TimeDelta::hours(1))),
         has_functions: true,
         claim_drift: Vec::new(),
+        sealing: Some(TimeDelta::hours(1)),
         plain_inserters: Vec::new(),
         unfit_publications: Vec::new(),
         lacking: Vec::new(),
@@ -135,6 +137,8 @@ pub(in crate::pure) fn attach(found: &mut Found, day: Day) -> &mut FoundRelation
         detached_at: None,
         left_by_drain: None,
         has_key: true,
+        is_sealed: false,
+        is_subscribed: false,
         owner: parent.owner.clone(),
         grants: parent.grants.clone(),
         storage: STORAGE_PARAMETERS.iter().map(ToString::to_string).collect(),
@@ -230,6 +234,7 @@ fn apply_step(found: &mut Found, step: &Step, now: DateTime<Utc>) {
             | Action::RepairOwner
             | Action::RepairGrants
             | Action::RepairStorage
+            | Action::Seal
             | Action::RepairReplicaIdentity
             | Action::RepairMarker => Attachment::Attached,
         };

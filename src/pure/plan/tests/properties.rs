@@ -192,10 +192,11 @@ proptest! {
             | Action::RepairStorage
             | Action::RepairReplicaIdentity
             | Action::RepairMarker => (4, 0),
-            Action::Detach => (5, today.days_until(step.day.unwrap())),
-            Action::MarkDetached => (6, today.days_until(step.day.unwrap())),
-            Action::Archive | Action::Drop => (7, today.days_until(step.day.unwrap())),
-            Action::DropDrained => (8, 0),
+            Action::Seal => (5, today.days_until(step.day.unwrap())),
+            Action::Detach => (6, today.days_until(step.day.unwrap())),
+            Action::MarkDetached => (7, today.days_until(step.day.unwrap())),
+            Action::Archive | Action::Drop => (8, today.days_until(step.day.unwrap())),
+            Action::DropDrained => (9, 0),
         };
         prop_assert!(plan.steps.is_sorted_by_key(rank), "{:?}", shown(&plan));
         let pending = world.found.relations.iter().filter(|relation| relation.attachment == Attachment::PendingDetach);

@@ -604,6 +604,7 @@ fn nearly_toml() -> impl proptest::strategy::Strategy<Value = String> {
         "drop_grace",
         "max_batch",
         "drain_default",
+        "seal_days",
         "owner",
         "consumer_roles",
         "cron",

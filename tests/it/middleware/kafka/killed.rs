@@ -25,7 +25,7 @@ on_tansu! {
 }
 
 /// The full name of the test that is the other process.
-const CONSUMER: &str = "kafka::killed::a_consumer_in_a_process_of_its_own";
+const CONSUMER: &str = "middleware::kafka::killed::a_consumer_in_a_process_of_its_own";
 
 async fn a_process_that_is_killed_before_its_offsets_are_committed_costs_duplicates_and_no_message(place: Place) {
     let ids = place.published(30);

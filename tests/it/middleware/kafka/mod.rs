@@ -2,6 +2,7 @@
 //!
 //! Apache Kafka itself cannot be had from a package registry.
 
+mod conformance;
 mod failures;
 mod killed;
 mod outages;
@@ -35,6 +36,8 @@ use inboxd::claim::{
 use sqlx::{PgPool, Postgres, Transaction, postgres::PgConnectOptions};
 use uuid::Uuid;
 
+pub(super) use self::conformance::Kafka;
+
 use crate::support::{
     inbox::{Deployment, random_id, spec, sql},
     kafka::Broker,
@@ -54,7 +57,7 @@ const PATIENCE: Duration = Duration::from_secs(90);
 /// Scenarios about the group and its offsets, on both brokers.
 macro_rules! on_both_brokers {
     ($($scenario:ident)*) => {
-        crate::kafka::on_tansu! { $($scenario)* }
+        crate::middleware::kafka::on_tansu! { $($scenario)* }
         mod on_the_mock_cluster {
             $(#[tokio::test]
             async fn $scenario() {
@@ -165,27 +168,8 @@ impl Place {
         ids
     }
 
-    /// The group's offset of each partition; 0 where it has none.
     async fn committed(&self) -> [i64; PARTITIONS as usize] {
-        let observer = Arc::clone(&self.observer);
-        let ask = move || {
-            let mut list = TopicPartitionList::new();
-            list.add_partition_range(TOPIC, 0, PARTITIONS - 1);
-            let answer = observer.committed_offsets(list, Duration::from_secs(5)).ok()?;
-            Some(std::array::from_fn(|partition| {
-                let found = answer.find_partition(TOPIC, i32::try_from(partition).unwrap()).unwrap();
-                match found.offset() {
-                    Offset::Offset(offset) => offset,
-                    _ => 0,
-                }
-            }))
-        };
-        for _ in 0..30 {
-            if let Some(committed) = tokio::task::spawn_blocking(ask.clone()).await.unwrap() {
-                return committed;
-            }
-        }
-        panic!("the broker does not tell the offsets");
+        committed_by(&self.observer).await
     }
 
     /// Returns once every message is behind the group's offsets.
@@ -239,26 +223,8 @@ impl Place {
         assert_eq!(self.done().await, expected);
     }
 
-    /// The dead letters, all of them.
     async fn dead(&self) -> Vec<OwnedMessage> {
-        let mut config = config(&self.broker.bootstrap_servers());
-        // By its end, not by the offset of it: where a batch has two letters, Tansu names the first one's as the last.
-        config.set("group.id", "undertaker").set("enable.partition.eof", "true");
-        let read = move || {
-            let reader: BaseConsumer = config.create().unwrap();
-            let mut list = TopicPartitionList::new();
-            list.add_partition_offset(DEAD, 0, Offset::Beginning).unwrap();
-            reader.assign(&list).unwrap();
-            let mut letters = Vec::new();
-            loop {
-                match reader.poll(PATIENCE).expect("the dead letters end") {
-                    Ok(letter) => letters.push(letter.detach()),
-                    Err(KafkaError::PartitionEOF(_)) => return letters,
-                    Err(error) => panic!("{error}"),
-                }
-            }
-        };
-        tokio::task::spawn_blocking(read).await.unwrap()
+        dead_letters(&self.broker.bootstrap_servers()).await
     }
 }
 
@@ -344,6 +310,10 @@ struct Counted(KafkaSource, Arc<AtomicU32>);
 impl Source for Counted {
     type Delivery = KafkaDelivery;
 
+    async fn connect(&mut self) -> Result<bool, BoxError> {
+        self.0.connect().await
+    }
+
     async fn next(&mut self) -> Result<Option<KafkaDelivery>, BoxError> {
         let delivery = self.0.next().await?;
         self.1.fetch_add(1, Ordering::SeqCst);
@@ -353,4 +323,49 @@ impl Source for Counted {
     fn closed(&self) -> impl Future<Output = ()> + Send + 'static {
         self.0.closed()
     }
+}
+
+/// The group's offset of each partition; 0 where it has none.
+async fn committed_by(observer: &Arc<BaseConsumer>) -> [i64; PARTITIONS as usize] {
+    let observer = Arc::clone(observer);
+    let ask = move || {
+        let mut list = TopicPartitionList::new();
+        list.add_partition_range(TOPIC, 0, PARTITIONS - 1);
+        let answer = observer.committed_offsets(list, Duration::from_secs(5)).ok()?;
+        Some(std::array::from_fn(|partition| {
+            let found = answer.find_partition(TOPIC, i32::try_from(partition).unwrap()).unwrap();
+            match found.offset() {
+                Offset::Offset(offset) => offset,
+                _ => 0,
+            }
+        }))
+    };
+    for _ in 0..30 {
+        if let Some(committed) = tokio::task::spawn_blocking(ask.clone()).await.unwrap() {
+            return committed;
+        }
+    }
+    panic!("the broker does not tell the offsets");
+}
+
+/// The dead letters, all of them.
+async fn dead_letters(servers: &str) -> Vec<OwnedMessage> {
+    let mut config = config(servers);
+    // By its end, not by the offset of it: where a batch has two letters, Tansu names the first one's as the last.
+    config.set("group.id", "undertaker").set("enable.partition.eof", "true");
+    let read = move || {
+        let reader: BaseConsumer = config.create().unwrap();
+        let mut list = TopicPartitionList::new();
+        list.add_partition_offset(DEAD, 0, Offset::Beginning).unwrap();
+        reader.assign(&list).unwrap();
+        let mut letters = Vec::new();
+        loop {
+            match reader.poll(PATIENCE).expect("the dead letters end") {
+                Ok(letter) => letters.push(letter.detach()),
+                Err(KafkaError::PartitionEOF(_)) => return letters,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    };
+    tokio::task::spawn_blocking(read).await.unwrap()
 }

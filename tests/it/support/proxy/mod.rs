@@ -152,6 +152,11 @@ impl Proxy {
         *self.shared.armed.lock().unwrap() = Some((word.to_owned(), when));
     }
 
+    /// Cuts nothing that has not been cut yet.
+    pub(crate) fn disarm(&self) {
+        *self.shared.armed.lock().unwrap() = None;
+    }
+
     /// Cuts every connection there is, now.
     pub(crate) fn cut_all(&self) {
         self.connections.lock().unwrap().abort_all();

@@ -1,0 +1,2 @@
+-- inboxd: adopt, rename the table to the partition that it becomes
+alter table {{relation}} rename to {{name}}

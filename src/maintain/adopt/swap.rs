@@ -1,0 +1,181 @@
+//! The swap: the table becomes the first partition of a table of its name.
+
+use std::{
+    collections::BTreeSet,
+    sync::atomic::{AtomicU64, Ordering},
+    time::{Duration, Instant},
+};
+
+use sqlx::PgConnection;
+
+use super::{AdoptRequest, Adopted, audit, briefly, lock_run, look, must_be_fit, refuse, writable};
+use crate::{
+    postgres::{
+        DbError,
+        catalog::{self, OldConsumer},
+        ddl::{self, Exchange},
+        lock,
+    },
+    pure::{Adoption, Day, FoundTable, Parent},
+};
+
+/// For so long nobody may be seen to insert directly: a session shows its last statement only, and a consumer that does
+/// something else in between shows that.
+const LOOKS: u32 = 25;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(200);
+/// Each day costs some five milliseconds under the lock; what is missing, the next run makes.
+const MOST_DAYS: i64 = 8;
+
+/// Adopts a prepared table. Done already, it is done.
+///
+/// Safety conditions, in order, each asked again under the lock: the table can be adopted; functions and check are there, and
+/// the check is known to hold for all rows and says what the partition's bounds will say; the deadline is more than an hour
+/// away; no consumer inserts directly any more, as far as can be seen, or a person has confirmed it.
+///
+/// # Errors
+/// When one of these is not so, or the lock cannot be had in time; nothing has changed then.
+pub async fn adopt(
+    connection: &mut PgConnection,
+    request: AdoptRequest<'_>,
+    consumers_have_moved: bool,
+) -> Result<Adopted, DbError> {
+    writable(connection).await?;
+    let seen = look(connection, request).await?;
+    let done = |done, now, under_lock_ms| Adopted {
+        inbox: request.spec.name.clone(),
+        done,
+        now,
+        under_lock_ms,
+    };
+    let Some((_, adoption)) = &seen.table else {
+        return Ok(done(Vec::new(), seen.state(), None));
+    };
+    must_be_ready(request, adoption)?;
+    if !consumers_have_moved {
+        (request.tell)("looking for consumers that still insert directly");
+        consumers_must_have_moved(connection, request).await?;
+    }
+    lock_run(connection, request).await?;
+    (request.tell)("swapping");
+    let under_lock = AtomicU64::new(0);
+    briefly(connection, request, async |on| {
+        ddl::be_brief(on, &request.spec.table, request.lock_timeout).await?;
+        let locked_at = Instant::now();
+        swap(on, request).await?;
+        let millis = u64::try_from(locked_at.elapsed().as_millis()).unwrap_or(u64::MAX);
+        under_lock.store(millis, Ordering::Relaxed);
+        Ok(())
+    })
+    .await?;
+    let now = look(connection, request).await?.state();
+    lock::release(connection).await?;
+    Ok(done(vec!["swap"], now, Some(under_lock.load(Ordering::Relaxed).into())))
+}
+
+fn must_be_ready(request: AdoptRequest<'_>, adoption: &Adoption) -> Result<(), DbError> {
+    must_be_fit(request, adoption)?;
+    match &adoption.swap_is_refused {
+        None => Ok(()),
+        Some(refusal) => Err(refuse(
+            request,
+            &format!("is not adopted: {}; {}", refusal.what, refusal.remedy),
+        )),
+    }
+}
+
+async fn consumers_must_have_moved(connection: &mut PgConnection, request: AdoptRequest<'_>) -> Result<(), DbError> {
+    for look in 0..LOOKS {
+        if look > 0 {
+            tokio::time::sleep(BETWEEN_LOOKS).await;
+        }
+        let seen = catalog::old_consumers(connection, &request.spec.table).await?;
+        if !seen.is_empty() {
+            let who: Vec<String> = seen.iter().map(describe).collect();
+            return Err(refuse(
+                request,
+                &format!(
+                    "is not adopted: {} could still insert directly, which fails with 42P10 after the swap; move them to the claim functions, or say that they have moved with --confirm-consumers-moved",
+                    who.join(", ")
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn describe(seen: &OldConsumer) -> String {
+    let name = seen.application_name.as_deref().filter(|name| !name.is_empty());
+    let role = seen.role.as_deref().unwrap_or("unknown");
+    let hidden = if seen.is_hidden {
+        ", whose statement our role may not see: grant it pg_read_all_stats"
+    } else {
+        ""
+    };
+    let name = name.unwrap_or("without an application name");
+    format!("pid {} ({name}, role {role}{hidden})", seen.pid)
+}
+
+/// In the transaction that holds the lock.
+async fn swap(on: &mut PgConnection, request: AdoptRequest<'_>) -> Result<(), DbError> {
+    let spec = request.spec;
+    let seen = look(on, request).await?;
+    let (Some(registered), Some((table, adoption))) = (&seen.registered, &seen.table) else {
+        return Err(refuse(
+            request,
+            "has changed meanwhile; look again with `inboxd adopt … --check`",
+        ));
+    };
+    must_be_ready(request, adoption)?;
+    let Some(until) = adoption.until else {
+        return Err(refuse(request, "has no check any more; run `inboxd adopt … --prepare`"));
+    };
+    must_say(request, table, until)?;
+    let mut inserters = BTreeSet::new();
+    let grants = table.grants.iter().filter(|grant| {
+        let is_insert = grant.privilege == "INSERT";
+        if is_insert {
+            inserters.insert(grant.grantee.clone());
+        }
+        !is_insert
+    });
+    let parent = Parent {
+        owner: table.owner.to_string(),
+        grants: grants.cloned().collect(),
+        replica_identity: table.replica_identity,
+        tablespace: table.tablespace.clone(),
+    };
+    let today = Day::containing(table.now);
+    let exchange = Exchange {
+        spec,
+        inbox_id: registered.id,
+        parent: &parent,
+        until,
+        nullable: &adoption.nullable,
+        has_filled_check: adoption.has_filled_check,
+        comment: table.comment.as_deref(),
+        last: today.plus(spec.policy.ahead.days()).min(until.plus(MOST_DAYS)),
+    };
+    ddl::exchange(on, exchange).await?;
+    let detail = serde_json::json!({
+        "adopted_as": spec.table.adopted().to_string(),
+        "until": until.to_string(),
+        "no_longer_insert": inserters,
+    });
+    audit(on, request, "adopt", registered.id, detail).await
+}
+
+/// Makes sure that the check says what the bounds will say, and no more: else the attach would read the whole table under the
+/// lock, or refuse.
+fn must_say(request: AdoptRequest<'_>, table: &FoundTable, until: Day) -> Result<(), DbError> {
+    let expected = format!("CHECK ((processed_at < '{until} 00:00:00+00'::timestamp with time zone))");
+    let is_so = table.checks.iter().any(|check| {
+        request.spec.table.adopted_until(&check.name) == Some(until) && check.is_validated && check.says == expected
+    });
+    if is_so {
+        return Ok(());
+    }
+    Err(refuse(
+        request,
+        "has a check of the adoption's name that says something else; take it back with `--abort` and prepare again",
+    ))
+}
