@@ -85,6 +85,23 @@ select
         then pg_catalog.format('grant create, usage on schema %I to %I', space.nspname, pg_catalog.pg_get_userbyid(parent.relowner))
     end
   ], null) end as lacking,
+  -- Publications of it, or of a partition, by any way but the one that new days and forgets leave alone. The view also holds
+  -- what is published with a schema, or with all tables; that catalog is not there on 14.
+  coalesce((
+    select pg_catalog.array_agg(distinct pg_catalog.quote_ident(published.pubname))
+    from pg_catalog.pg_publication as published
+    where (published.pubupdate or published.pubdelete or published.pubtruncate
+        or not published.pubinsert or not published.pubviaroot)
+      and exists (
+        select
+        from pg_catalog.pg_publication_tables as listed
+        join pg_catalog.pg_namespace as home on home.nspname = listed.schemaname
+        join pg_catalog.pg_class as relation
+          on relation.relnamespace = home.oid and relation.relname = listed.tablename
+        left join pg_catalog.pg_inherits as link on link.inhrelid = relation.oid
+        where listed.pubname = published.pubname and parent.oid in (relation.oid, link.inhparent)
+      )
+  ), '{}') as unfit_publications,
   pg_catalog.obj_description(claim.oid, 'pg_proc') as claim_comment,
   -- All seven of an inbox's functions are there, and act with the rights of the table's owner.
   (

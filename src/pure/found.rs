@@ -43,6 +43,8 @@ pub struct Found {
     pub sealing: Option<TimeDelta>,
     /// Roles other than the owner that may insert into the table directly, past lock and look-back.
     pub plain_inserters: Vec<String>,
+    /// Publications that would break what is subscribed to them, each with its name as SQL wants it.
+    pub unfit_publications: Vec<String>,
     /// Privileges that the connecting role lacks for its work, each as one would grant it.
     pub lacking: Vec<String>,
     /// What other live replicas of the deployment are configured with for this inbox.

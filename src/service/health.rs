@@ -104,7 +104,7 @@ pub struct HealthCheck {
 }
 
 /// The checks of an inbox, in the order in which they are told.
-const INBOX_CHECKS: [&str; 18] = [
+const INBOX_CHECKS: [&str; 19] = [
     "table",
     "ownership",
     "runway",
@@ -114,6 +114,7 @@ const INBOX_CHECKS: [&str; 18] = [
     "key",
     "claim_functions",
     "privileges",
+    "publications",
     "default_partition",
     "foreign_children",
     "partition_drift",
@@ -135,6 +136,7 @@ fn check_of(code: FindingCode) -> &'static str {
         FindingCode::MissingKey => "key",
         FindingCode::ClaimDrift => "claim_functions",
         FindingCode::MissingPrivilege | FindingCode::PlainInsert => "privileges",
+        FindingCode::Publication => "publications",
         FindingCode::DefaultPartition => "default_partition",
         FindingCode::ForeignChild | FindingCode::WrongBounds | FindingCode::WrongName | FindingCode::WrongMarker => {
             "foreign_children"
@@ -328,6 +330,7 @@ fn of_inbox(database: &DatabaseStatus, inbox: &InboxStatus) -> Vec<(&'static str
         "gaps",
         "key",
         "privileges",
+        "publications",
         "default_partition",
         "foreign_children",
         "partition_drift",

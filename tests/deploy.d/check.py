@@ -7,7 +7,10 @@ Each check prints what it looked at, and the first that finds something ends wit
 
 import json
 import re
+import shutil
+import subprocess
 import sys
+import tempfile
 import tomllib
 from pathlib import Path
 
@@ -127,6 +130,35 @@ def check_versions():
     for file in files:
         need(":latest" not in file.read_text(), f"{file.relative_to(ROOT)} names an image by :latest")
     print(f"versions: {len(images)} images, each by a tag that stays")
+
+
+def check_build():
+    """The image's first step stands in for every target of the manifest: Cargo refuses one that is not there."""
+    docker = (DEPLOY / "Dockerfile").read_text().replace("\\\n", " ")
+    step = re.search(r"^RUN (mkdir .*)&& cargo build", docker, re.M)
+    need(step, "the Dockerfile builds the dependencies in no step of its own")
+    ignored = (DEPLOY / "Dockerfile.dockerignore").read_text().split("\n")
+    copied = set(" ".join(re.findall(r"^COPY (?!--from)(.+) \S+$", docker, re.M)).split())
+    for name in copied:
+        need((ROOT / name).exists() and f"!{name}" in ignored, f"the Dockerfile copies {name}, which it does not get")
+    sources = re.search(r"const SOURCES: \[&str; \d+\] = \[(.*?)\];", (ROOT / "build.rs").read_text(), re.S)
+    made_of = set(re.findall(r'"(.+?)"', sources[1]))
+    need(len(made_of) > 5 and made_of <= copied, f"the Dockerfile lacks {sorted(made_of - copied)}, which the program is made of")
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("Cargo.toml", "Cargo.lock"):
+            shutil.copy(ROOT / name, folder)
+        subprocess.run(step[1].strip().removesuffix("&&"), shell=True, check=True, cwd=folder)
+        command = ["cargo", "metadata", "--locked", "--offline", "--no-deps", "--format-version", "1"]
+        answer = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+        need(answer.returncode == 0, f"Cargo refuses what the Dockerfile's first step makes: {answer.stderr}")
+        missing = [
+            target["src_path"]
+            for package in json.loads(answer.stdout)["packages"]
+            for target in package["targets"]
+            if not Path(target["src_path"]).exists()
+        ]
+        need(not missing, f"the Dockerfile's first step does not make {missing}")
+    print("image: its first step has every target")
 
 
 def render(values, name="inboxd", namespace=NAMESPACE):
@@ -276,6 +308,7 @@ def main():
     check_rules()
     check_dashboard()
     check_versions()
+    check_build()
 
 
 main()

@@ -7,6 +7,11 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
+/// What finds the revision, with the main function that Cargo calls.
+#[allow(dead_code, clippy::disallowed_methods)]
+#[path = "../../build.rs"]
+mod build;
+
 use crate::support::folder::Folder;
 use crate::support::inbox::sql;
 use crate::support::program::{Answer, ask, config_file, inboxd};
@@ -382,13 +387,15 @@ fn the_help_says_what_each_command_does_and_what_exit_codes_mean() {
         ("resume", ["Let", "schedule", "go on"]),
         ("forget", ["next delivery", "--consumer", "--yes"]),
         ("message", ["whether and when", "which partition", "--consumer"]),
+        ("completions", ["completions for a shell", "bash", "fish"]),
+        ("man", ["manual pages", "folder", "inboxd.toml(5)"]),
         ("check", ["exits 0", "1 on a warning", "2 when"]),
     ] {
         assert!(help.out.contains(&format!("  {command} ")), "{help:?}");
-        let readme = include_str!("../../README.md");
+        let page = include_str!("../../docs/operations.md");
         assert!(
-            readme.contains(&format!("| `inboxd {command}` |")),
-            "{command} is not in the README"
+            page.contains(&format!("| `inboxd {command}` |")),
+            "{command} is not in docs/operations.md"
         );
         let answer = Answer::of(&mut inboxd(&[command, "--help"])).must(0, &["--config", "--json"]);
         // The text is wrapped to the width of the terminal.
@@ -397,6 +404,111 @@ fn the_help_says_what_each_command_does_and_what_exit_codes_mean() {
             assert!(words.contains(part), "{part:?} is not in {answer:?}");
         }
     }
+}
+
+#[test]
+fn completions_and_manual_pages_are_of_the_command_line_as_it_is() {
+    for (shell, part) in [
+        ("bash", "complete -F _inboxd"),
+        ("zsh", "#compdef inboxd"),
+        ("fish", "complete -c inboxd"),
+        ("elvish", "edit:completion"),
+        ("powershell", "Register-ArgumentCompleter"),
+    ] {
+        // No configuration is read for it, not even a wrong one.
+        let mut command = inboxd(&["completions", shell]);
+        let answer = Answer::of(command.env("INBOXD_CONFIG", "/nowhere.toml")).must(0, &[part, "takeover"]);
+        assert!(answer.err.is_empty(), "{answer:?}");
+    }
+    let folder = Folder::new();
+    let manual = folder.path().join("a/manual");
+    Answer::of(&mut inboxd(&["man", manual.to_str().unwrap()])).must(0, &[]);
+    let page =
+        |name: &str| std::fs::read_to_string(manual.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+    assert!(page("inboxd.1").contains("inboxd\\-serve(1)"), "{}", page("inboxd.1"));
+    for command in COMMANDS {
+        assert!(
+            page(&format!("inboxd-{}.1", command[0])).contains(".SH SYNOPSIS"),
+            "{command:?}"
+        );
+    }
+    assert!(page("inboxd-confirm-clock.1").contains("yes"));
+    for key in inboxd::service::config::KEYS {
+        assert!(
+            page("inboxd.toml.5").contains(&key.name.replace('-', "\\-")),
+            "{}",
+            key.name
+        );
+    }
+    let file = manual.join("inboxd.1");
+    let answer = Answer::of(&mut inboxd(&["man", file.to_str().unwrap()]));
+    answer.must_fail(&["write manual pages to"]);
+}
+
+#[test]
+fn the_version_has_the_revision_where_it_can_be_told() {
+    let answer = Answer::of(&mut inboxd(&["--version"])).must(0, &[]);
+    let version = format!("inboxd {}", env!("CARGO_PKG_VERSION"));
+    let behind = answer.out.trim_end().strip_prefix(version.as_str());
+    assert!(
+        behind.is_some_and(|text| text.is_empty() || text.starts_with(" (")),
+        "{answer:?}"
+    );
+
+    let (folder, hash) = (Folder::new(), "0123456789abcdef0123456789abcdef01234567");
+    let of_package = |json: &str| {
+        std::fs::write(folder.path().join(".cargo_vcs_info.json"), json).unwrap();
+        build::packaged(folder.path()).map(|revision| revision.text)
+    };
+    assert_eq!(
+        of_package(&format!("{{\n  \"git\": {{\n    \"sha1\": \"{hash}\"\n  }}\n}}")).as_deref(),
+        Some("0123456789ab")
+    );
+    assert_eq!(
+        of_package(&format!("{{\"git\": {{\"sha1\": \"{hash}\", \"dirty\": true}}}}")).as_deref(),
+        Some("0123456789ab-modified")
+    );
+    assert_eq!(of_package("{}"), None);
+    for (given, shown) in [
+        (None, None),
+        (Some(""), None),
+        (Some("v1.2-rc.1"), Some("v1.2-rc.1")),
+        (Some(hash), Some("0123456789ab")),
+        (Some("$(rm -rf /)"), None),
+    ] {
+        let text = build::given(given).map(|revision| revision.text);
+        assert_eq!(text.as_deref(), shown);
+    }
+}
+
+#[test]
+fn the_revision_of_a_checkout_is_its_own_and_says_what_was_modified() {
+    let folder = Folder::new();
+    let root = folder.path().join("checkout");
+    std::fs::create_dir_all(root.join("src")).unwrap();
+    let told = || build::checked_out(&root).map(|revision| revision.text);
+    let git = |arguments: &[&str]| {
+        let mut command = std::process::Command::new("git");
+        command.args(["-c", "user.name=A", "-c", "user.email=a@example.com", "-C"]);
+        let output = command.arg(&root).args(arguments).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
+    };
+    assert_eq!(told(), None, "no repository");
+    git(&["init", "--quiet"]);
+    assert_eq!(told(), None, "no commit");
+    std::fs::write(root.join("src/lib.rs"), "").unwrap();
+    git(&["add", "."]);
+    git(&["commit", "--quiet", "--message", "Begin"]);
+    let short = git(&["rev-parse", "HEAD"])[..12].to_owned();
+    assert_eq!(told(), Some(short.clone()));
+    // What the program is not made of makes no other program.
+    std::fs::write(root.join("notes"), "x").unwrap();
+    assert_eq!(told(), Some(short.clone()));
+    std::fs::write(root.join("src/lib.rs"), "//").unwrap();
+    assert_eq!(told(), Some(format!("{short}-modified")));
+    // A package that merely lies in somebody's repository is not of its revision.
+    assert!(build::checked_out(&root.join("src")).is_none());
 }
 
 #[test]

@@ -127,6 +127,54 @@ async fn with_the_roles_of_the_file_the_service_works_and_a_consumer_claims_and_
     assert!(!needless);
 }
 
+#[tokio::test]
+async fn the_roles_are_made_by_who_owns_the_database_and_may_make_roles_and_is_no_superuser() {
+    let server = server::own(&[]).await;
+    let database = server.database().await;
+    let mut superuser = database.connect().await;
+    // As on a managed server. On 14 `public` is the superuser's, whatever database it stands in.
+    sql(
+        &mut superuser,
+        format!(
+            "create role administrator login createrole createdb;
+             alter database {} owner to administrator; alter schema public owner to administrator",
+            database.name
+        ),
+    )
+    .await;
+    let version: i32 = sqlx::query_scalar("select current_setting('server_version_num')::int")
+        .fetch_one(&mut superuser)
+        .await
+        .unwrap();
+    let mut administrator = database
+        .options
+        .clone()
+        .username("administrator")
+        .connect()
+        .await
+        .unwrap();
+    let statistics = "grant pg_read_all_stats to inboxd_service;";
+    assert!(ROLES.contains(statistics));
+    // From 16 on it takes the admin option of that role.
+    let roles = if version < 160_000 {
+        ROLES.to_owned()
+    } else {
+        ROLES.replace(statistics, "")
+    };
+    sql(&mut administrator, roles).await;
+    let folder = Folder::new();
+    let config = config_file(folder.path(), MINIMAL);
+    let url = database.url.replacen("user=postgres", "user=inboxd_service", 1);
+    for (command, said) in [
+        ("init", "table made"),
+        ("run", "8 of 8 steps done"),
+        ("check", "all is well"),
+    ] {
+        let mut program = inboxd(&[command]);
+        Answer::of(program.env("DATABASE_URL", &url).env("INBOXD_CONFIG", &config)).must(0, &[said]);
+    }
+}
+
 /// An inbox of each shape, in a schema and with a name that need quotes, for one consumer and for many.
 fn shapes() -> Vec<InboxSpec> {
     let mut specs = vec![

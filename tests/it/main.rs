@@ -12,7 +12,11 @@ mod cli_ends;
 #[cfg(test)]
 mod deploy;
 #[cfg(test)]
+mod documents;
+#[cfg(test)]
 mod drain;
+#[cfg(test)]
+mod dump;
 #[cfg(test)]
 mod embedded;
 #[cfg(test)]
@@ -53,6 +57,8 @@ mod pass;
 mod reconcile;
 #[cfg(test)]
 mod replicas;
+#[cfg(test)]
+mod replication;
 #[cfg(test)]
 mod sealed;
 #[cfg(test)]

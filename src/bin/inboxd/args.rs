@@ -10,7 +10,7 @@ use uuid::Uuid;
 /// Keeps PostgreSQL transactional inboxes alive: makes daily partitions ahead of time and drops the expired ones whole.
 #[derive(Debug, Parser)]
 #[command(
-    version,
+    version = env!("INBOXD_VERSION_LINE"),
     after_help = "A first try, with a private PostgreSQL of its own:\n  inboxd serve --embedded\n\n\
         With your database:\n  export DATABASE_URL=postgres://user:password@host/database\n  \
         inboxd init     make the inbox table and its claim functions\n  \
@@ -86,6 +86,19 @@ pub(crate) enum Command {
     Forget(Forget),
     /// Tell whether and when a message was processed, and in which partition. Changes nothing.
     Message(Message),
+    /// Print completions for a shell: bash, zsh, fish, elvish or powershell.
+    ///
+    /// For bash: inboxd completions bash > ~/.local/share/bash-completion/completions/inboxd
+    Completions {
+        /// Which shell.
+        shell: clap_complete::Shell,
+    },
+    /// Write the manual pages into a folder: inboxd(1), one for each command, and inboxd.toml(5).
+    Man {
+        /// The folder; it is made if it is not there.
+        #[arg(value_name = "DIR")]
+        folder: PathBuf,
+    },
     /// Check for probes: exits 0 when all is well, 1 on a warning, 2 when claims fail or soon will.
     Check,
 }

@@ -22,6 +22,7 @@ use tracing_subscriber::{Layer, layer::SubscriberExt, util::SubscriberInitExt};
 
 use crate::{
     args::{Arguments, Command, Serve, Simulate},
+    carried,
     embedded::Private,
     operate::{self, Operating},
     run, text,
@@ -32,6 +33,11 @@ pub(crate) const BUSY: u8 = 4;
 
 pub(crate) async fn execute(arguments: Arguments) -> Result<ExitCode> {
     let Arguments { config, json, command } = arguments;
+    match command {
+        Command::Completions { shell } => return Ok(carried::completions(shell)),
+        Command::Man { folder } => return carried::manual(&folder),
+        _ => {}
+    }
     let config = match Config::load(config.as_deref(), environment()) {
         Ok(config) => config,
         // 1 would tell a probe of a mere warning.

@@ -2,6 +2,7 @@
 
 mod adopt;
 mod args;
+mod carried;
 mod commands;
 mod embedded;
 mod operate;

@@ -30,6 +30,7 @@ pub(super) fn unregistered(spec: &InboxSpec, clocks: Clocks) -> Observed {
         claim_drift: Vec::new(),
         sealing: None,
         plain_inserters: Vec::new(),
+        unfit_publications: Vec::new(),
         lacking: Vec::new(),
         replicas: Vec::new(),
         clocks,
@@ -113,6 +114,7 @@ pub(super) fn read_inbox(
             .and_then(|claim| TimeDelta::try_seconds(claim.clock_step_tolerance_seconds)),
         claim_drift: claim.map(|claim| claim.drift_from(&wanted)).unwrap_or_default(),
         plain_inserters,
+        unfit_publications: row.try_get("unfit_publications")?,
         lacking: row.try_get("lacking")?,
         replicas: replicas
             .iter()

@@ -71,6 +71,22 @@ impl Planner<'_> {
                 "run `inboxd init`; until then the longer retention rules".to_owned(),
             );
         }
+        for publication in &found.unfit_publications {
+            // Without the root, a subscriber needs each day's table by its name and stops at the first that it lacks; an inbox
+            // has no updates, and a forget's delete is not to be applied through the root.
+            self.report(
+                FindingCode::Publication,
+                Severity::Fail,
+                format!(
+                    "publication {publication} publishes more of it than inserts, or its partitions by their own names: \
+                     what is subscribed to it stops at a new day or a forget, and its slot keeps WAL"
+                ),
+                format!(
+                    "alter publication {publication} set (publish = 'insert', publish_via_partition_root = true), then refresh \
+                     the subscriptions; or let it name other tables only"
+                ),
+            );
+        }
         if !found.plain_inserters.is_empty() && self.policy.routing == Routing::ProcessedAt {
             let roles = found.plain_inserters.join(", ");
             self.report(

@@ -69,6 +69,8 @@ pub enum FindingCode {
     ClaimDrift,
     /// A role that may insert past the claim.
     PlainInsert,
+    /// A publication that breaks what is subscribed to it.
+    Publication,
     /// More removals are due than one run may do.
     BlockedByCap,
     /// An expired day is on hold.

@@ -3,6 +3,7 @@
 mod check;
 mod http;
 mod inbox;
+mod keys;
 mod problems;
 mod raw;
 #[cfg(test)]
@@ -15,6 +16,7 @@ use std::{collections::HashMap, net::SocketAddr, path::Path};
 use sqlx::postgres::PgConnectOptions;
 
 pub use self::{
+    keys::{Accepts, KEYS, Key, reference},
     tokens::{Access, Tokens},
     webhook::{Secret, Webhook},
 };

@@ -143,6 +143,7 @@ fn every_finding_has_a_check_that_is_there() {
         FindingCode::MissingKey,
         FindingCode::ClaimDrift,
         FindingCode::PlainInsert,
+        FindingCode::Publication,
         FindingCode::DefaultPartition,
         FindingCode::WrongName,
         FindingCode::TablespaceDrift,

@@ -106,9 +106,9 @@ fn no_two_types_share_a_name_in_the_description() {
 }
 
 #[test]
-fn the_readme_lists_every_endpoint() {
-    let readme = include_str!("../../../README.md");
-    let (_, section) = readme.split_once("\n## HTTP").unwrap();
+fn the_page_on_http_lists_every_endpoint() {
+    let page = include_str!("../../../docs/http.md");
+    let (_, section) = page.split_once("\n## Endpoints").unwrap();
     let (section, _) = section.split_once("\n## ").unwrap();
     for (name, _) in operations(&document()) {
         let path = name.split(' ').next_back().unwrap();

@@ -212,11 +212,23 @@ pub(crate) fn greeting(greeting: &Greeting) -> String {
     format!(
         "\nA private PostgreSQL is running; its data is in {}.\n\n\
          Claim a message, twice: the first time it is fresh (t), then a duplicate (f).\n\n  {}\n\n\
-         Look at it:\n\n  curl {}\n  DATABASE_URL='{}' inboxd status\n\n\
+         Look at it:\n\n  curl {}\n  DATABASE_URL='{}' {} status\n\n\
          Ctrl-C ends both; the data stays.\n",
         greeting.data_dir.display(),
         greeting.first_claim,
         greeting.status,
-        greeting.url
+        greeting.url,
+        ourselves()
     )
+}
+
+/// How this program is called: by its path where the shell would not find it, as after `deploy/quickstart`.
+fn ourselves() -> String {
+    let name = "inboxd".to_owned();
+    let Ok(program) = std::env::current_exe() else {
+        return name;
+    };
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_found = std::env::split_paths(&path).any(|folder| program.parent() == Some(folder.as_path()));
+    if is_found { name } else { program.display().to_string() }
 }

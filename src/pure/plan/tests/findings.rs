@@ -38,6 +38,7 @@ fn place(code: FindingCode) -> usize {
         FindingCode::OldTransactions => 23,
         FindingCode::MissingPrivilege => 24,
         FindingCode::ReplicasDisagree => 25,
+        FindingCode::Publication => 27,
         FindingCode::Adoption => 26,
     }
 }
@@ -139,6 +140,9 @@ const SPOILT: &[(FindingCode, Severity, Spoil)] = &[
     (FindingCode::PlainInsert, Severity::Fail, |found| {
         found.plain_inserters = vec!["app".to_owned()];
     }),
+    (FindingCode::Publication, Severity::Fail, |found| {
+        found.unfit_publications = vec!["everything".to_owned()];
+    }),
     (FindingCode::BlockedByCap, Severity::Warn, |found| {
         attach_days(found, day("2026-11-01"), day("2026-11-05"));
     }),
@@ -162,7 +166,7 @@ const SPOILT: &[(FindingCode, Severity, Spoil)] = &[
 #[test]
 fn every_finding_has_its_severity_a_message_and_a_remedy() {
     let now = at(NOON);
-    let mut seen = [false; 27];
+    let mut seen = [false; 28];
     for (code, severity, spoil) in SPOILT {
         let mut found = healthy(now, &policy());
         spoil(&mut found);
@@ -176,7 +180,7 @@ fn every_finding_has_its_severity_a_message_and_a_remedy() {
         }
         seen[place(*code)] = true;
     }
-    assert_eq!(seen, [true; 27]);
+    assert_eq!(seen, [true; 28]);
 }
 
 #[test]

@@ -78,6 +78,7 @@ pub(in crate::pure) fn empty(now: DateTime<Utc>) -> Found {
         claim_drift: Vec::new(),
         sealing: Some(TimeDelta::hours(1)),
         plain_inserters: Vec::new(),
+        unfit_publications: Vec::new(),
         lacking: Vec::new(),
         replicas: Vec::new(),
         clocks: trusted(now),

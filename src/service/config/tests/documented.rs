@@ -1,10 +1,10 @@
-//! The README's table and the example file say what the code does.
+//! The list of keys, its page and the example file say what the code does.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::load;
+use crate::service::config::{Accepts, KEYS, reference};
 
-const README: &str = include_str!("../../../../README.md");
 const EXAMPLE: &str = include_str!("../../../../deploy/inboxd.example.toml");
 
 /// Sections of the file; the name of a database is the operator's.
@@ -18,21 +18,6 @@ const SECTIONS: [&str; 8] = [
     "webhook",
     "log",
 ];
-
-/// The keys of the README's table, with their defaults; none where the table has no value in code marks.
-fn documented() -> BTreeMap<&'static str, Option<&'static str>> {
-    let (_, configuration) = README.split_once("## Configuration").unwrap();
-    let (configuration, _) = configuration.split_once("\n## ").unwrap();
-    let unmarked = |cell: &'static str| cell.trim().strip_prefix('`')?.strip_suffix('`');
-    configuration
-        .lines()
-        .filter_map(|line| {
-            let cells: Vec<&'static str> = line.split('|').collect();
-            let key = unmarked(cells.get(1)?)?;
-            Some((key, unmarked(cells[3])))
-        })
-        .collect()
-}
 
 /// The keys that the code knows: an unknown one is answered with the list.
 fn known() -> BTreeSet<String> {
@@ -66,24 +51,21 @@ fn known() -> BTreeSet<String> {
 }
 
 #[test]
-fn the_readme_lists_every_key_and_no_other() {
-    let documented: BTreeSet<String> = documented().into_keys().map(str::to_owned).collect();
-    assert_eq!(documented, known());
+fn the_list_has_every_key_and_no_other() {
+    let listed: BTreeSet<String> = KEYS.iter().map(|key| key.name.to_owned()).collect();
+    assert_eq!(listed.len(), KEYS.len(), "one of them twice");
+    assert_eq!(listed, known());
 }
 
-#[test]
-fn the_defaults_of_the_readme_are_those_of_the_code() {
+/// A file with these keys.
+fn file<'a>(keys: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
     let mut sections: BTreeMap<&str, String> = BTreeMap::new();
-    for (key, default) in documented() {
+    for (key, value) in keys {
         let (section, key) = key.rsplit_once('.').unwrap_or(("", key));
-        if let Some(default) = default {
-            sections
-                .entry(section)
-                .or_default()
-                .push_str(&format!("{key} = '{default}'\n"));
-        }
+        let line = format!("{key} = '{value}'\n");
+        sections.entry(section).or_default().push_str(&line);
     }
-    let mut text = sections.remove("").unwrap();
+    let mut text = sections.remove("").unwrap_or_default();
     for (section, keys) in sections {
         let head = if section == "inbox" {
             "[[inbox]]".to_owned()
@@ -92,12 +74,102 @@ fn the_defaults_of_the_readme_are_those_of_the_code() {
         };
         text.push_str(&format!("{head}\n{keys}"));
     }
-    // The default name of the database is only known once there is one.
-    let database = [("DATABASE_URL", "postgres://h/d")];
-    let spelled_out = load(&text, &database).unwrap_or_else(|error| panic!("{text}\n{error}"));
+    text
+}
+
+/// The default name of the database is only known once there is one.
+const DATABASE: [(&str, &str); 1] = [("DATABASE_URL", "postgres://h/d")];
+
+#[test]
+fn the_defaults_of_the_list_are_those_of_the_code() {
+    let text = file(KEYS.iter().filter_map(|key| Some((key.name, key.default?))));
+    let spelled_out = load(&text, &DATABASE).unwrap_or_else(|error| panic!("{text}\n{error}"));
     assert_eq!(
         format!("{spelled_out:#?}"),
-        format!("{:#?}", load("", &database).unwrap())
+        format!("{:#?}", load("", &DATABASE).unwrap())
+    );
+}
+
+/// What else must be set so that the ends of a range stand.
+const BESIDE: [(&str, &str, &str); 3] = [
+    ("maintenance.lock_timeout", "maintenance.statement_timeout", "1h"),
+    ("maintenance.statement_timeout", "maintenance.lock_timeout", "10ms"),
+    ("inbox.redelivery_horizon", "inbox.retention", "forever"),
+];
+
+#[test]
+fn what_the_list_says_is_accepted_is_and_what_lies_beyond_is_not() {
+    let refused = |name: &str, value: &str| {
+        let mut keys = vec![(name, value)];
+        keys.extend(
+            BESIDE
+                .iter()
+                .filter(|(of, _, _)| *of == name)
+                .map(|(_, key, value)| (*key, *value)),
+        );
+        if name.starts_with("inbox.") {
+            keys.push(("inbox.table", "t"));
+        }
+        load(&file(keys), &DATABASE).err().map(|error| error.to_string())
+    };
+    let mut ranges = 0;
+    for key in KEYS {
+        let (good, bad): (Vec<String>, Vec<String>) = match key.accepts {
+            Accepts::Choice(words) => (
+                words.iter().map(|word| (*word).to_owned()).collect(),
+                vec!["no_such_word".to_owned()],
+            ),
+            Accepts::Whole(least, most) => (
+                vec![least.to_string(), most.to_string()],
+                vec![(least - 1).to_string(), (most + 1).to_string(), "x".to_owned()],
+            ),
+            Accepts::Duration(least, most, _) => {
+                let below = match least.strip_suffix("ms") {
+                    Some(ms) => vec![format!("{}ms", ms.parse::<u32>().unwrap() - 1)],
+                    None if least == "0s" => vec![],
+                    None => vec![format!("{}ms", duration_ms(least) - 1)],
+                };
+                let beyond = format!("{most} 1s");
+                (
+                    vec![least.to_owned(), most.to_owned()],
+                    [below, vec![beyond, "7".to_owned()]].concat(),
+                )
+            }
+            Accepts::Text(_) => continue,
+        };
+        ranges += 1;
+        for value in good {
+            let error = refused(key.name, &value);
+            assert_eq!(error, None, "{} = {value}", key.name);
+        }
+        for value in bad {
+            let error = refused(key.name, &value).unwrap_or_else(|| panic!("{} = {value} is accepted", key.name));
+            let last = key.name.rsplit('.').next().unwrap();
+            assert!(
+                error.contains(last) && error.contains(&value),
+                "{} = {value}: {error}",
+                key.name
+            );
+        }
+    }
+    assert!(ranges > 20, "{ranges}");
+}
+
+fn duration_ms(text: &str) -> i64 {
+    crate::pure::parse_duration(text).unwrap().num_milliseconds()
+}
+
+#[test]
+fn the_page_is_what_the_list_makes() {
+    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/configuration.md");
+    let made = reference();
+    if std::env::var_os("INBOXD_TEST_RECORD").is_some() {
+        std::fs::write(&file, &made).unwrap();
+    }
+    let there = std::fs::read_to_string(&file).unwrap_or_default();
+    assert!(
+        there == made,
+        "docs/configuration.md is not what the code says; INBOXD_TEST_RECORD=1 writes it"
     );
 }
 
