@@ -160,8 +160,9 @@ impl Peer {
         v7_at(now)
     }
 
-    /// What is done once a day: the days ahead, and the removal of those that have expired.
-    pub(crate) async fn maintain(&self, now: DateTime<Utc>) {
+    /// What is done once a day: the days ahead, and the removal of those that have expired. Of inboxd: which steps it took, or
+    /// tried.
+    pub(crate) async fn maintain(&self, now: DateTime<Utc>) -> Vec<&'static str> {
         let mut admin = self.admin().await;
         let before = start_of_day(now) - Days::new(RETENTION_DAYS);
         match self.kind {
@@ -188,8 +189,10 @@ impl Peer {
                         );
                     }
                 }
+                return report.steps().map(|step| step.step.action.as_str()).collect();
             }
         }
+        Vec::new()
     }
 
     /// A few rows of now.
