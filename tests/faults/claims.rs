@@ -247,9 +247,7 @@ async fn process(inbox: &Inbox, pool: &PgPool, message: Message) -> End {
     if let Some(created_at) = message.created_at {
         claimed = claimed.created_at(created_at);
     }
-    let result = inbox
-        .process(pool, &claimed, async |tx| work(&mut **tx, message).await)
-        .await;
+    let result = inbox.process(pool, &claimed, async |tx| work(tx, message).await).await;
     match (Verdict::of(&result), result) {
         (Verdict::Ack, _) => End::Acked,
         (Verdict::Reject, _) => End::TooOld,
