@@ -137,7 +137,7 @@ fn plan(nth: u32, outage: u32, is_out: bool) -> DayPlan {
     DayPlan {
         time: NOON,
         faults,
-        by_schedule: nth % 4 == 0,
+        by_schedule: nth.is_multiple_of(4),
         seed: nth.into(),
     }
 }
@@ -204,17 +204,17 @@ impl Page {
         println!("deliveries acked                      {:>8}", sums.acked);
         println!("  of a day that is no longer kept     {:>8}", sums.too_old);
         println!("  delivered again (a killed server)   {:>8}", sums.again);
-        println!("claims that failed otherwise          {:>8}", 0);
-        println!(
-            "claims that waited for maintenance    {:>8}  of {} samples",
-            0, sums.samples
-        );
-        println!("days that left before their time      {:>8}", 0);
+        println!("samples of who waits for whom         {:>8}", sums.samples);
         println!("dumps, a run in the middle of each    {:>8}", self.dumps);
         println!("readers that stayed for a day         {:>8}", self.readers);
         println!("services killed                       {:>8}", self.service_kills);
         println!("servers killed                        {:>8}", self.server_kills);
         println!("days on which `inboxd check` warned   {:>8}", self.bad_days);
+        println!();
+        println!(
+            "The first claim that fails otherwise or waits for maintenance, and the first day that leaves before its time, end"
+        );
+        println!("the run at once, without this page.");
         println!();
         for trouble in &self.troubles {
             println!("{} (from day {})", trouble.what, trouble.from);

@@ -25,7 +25,7 @@ mod run;
 #[cfg(test)]
 mod settle;
 #[cfg(test)]
-#[allow(dead_code, unused_imports, reason = "the toolbox of `it`, whose own tests run there")]
+#[allow(unused_imports, reason = "the toolbox of `it`, whose own tests run there")]
 #[path = "../it/support/mod.rs"]
 mod support;
 #[cfg(test)]
