@@ -172,7 +172,7 @@ async fn take(kind: Kind, inbox: &Inbox, pool: &PgPool, portion: &[Message]) -> 
         Kind::Process => {
             let message = portion[0];
             let done = inbox
-                .process(pool, &claimed[0], async |tx| work(&mut **tx, message).await)
+                .process(pool, &claimed[0], async |tx| work(tx, message).await)
                 .await;
             vec![end_of(done)]
         }
@@ -181,7 +181,7 @@ async fn take(kind: Kind, inbox: &Inbox, pool: &PgPool, portion: &[Message]) -> 
             let inbox_name = portion[0].inbox;
             let done = inbox.process_batch(pool, &claimed, async |tx, fresh: &[&Claimed]| {
                 for message in fresh {
-                    work(&mut **tx, back(inbox_name, message)).await?;
+                    work(tx, back(inbox_name, message)).await?;
                 }
                 Ok::<_, sqlx::Error>(())
             });
@@ -196,7 +196,7 @@ async fn take(kind: Kind, inbox: &Inbox, pool: &PgPool, portion: &[Message]) -> 
         Kind::Each => {
             let inbox_name = portion[0].inbox;
             let done = inbox.process_each(pool, &claimed, async |tx, message: &Claimed| {
-                work(&mut **tx, back(inbox_name, message)).await
+                work(tx, back(inbox_name, message)).await
             });
             match done.await {
                 Ok(ends) => ends.into_iter().map(end_of).collect(),
