@@ -97,11 +97,11 @@ mod pure;
 pub mod service;
 
 pub use pure::{
-    Action, Ahead, Attachment, BeforeDrop, Bounds, ClaimSpec, Clocks, Consumers, Day, DayError, Derived, Event,
-    Finding, FindingCode, Found, FoundInbox, FoundRelation, Function, Grant, Happening, Ident, IdentError, InboxSpec,
-    LeftByDrain, Lock, MAX_IDENT_BYTES, MAX_TABLE_BYTES, Marker, OnExpiry, Ownership, Parent, Plan, Policy,
-    PolicyError, RelationKind, Removals, ReplicaIdentity, ReplicaPolicy, Retention, Routing, STORAGE_PARAMETERS,
-    Scenario, Severity, Span, Step, TableName, parse_duration, plan, show_duration, simulate,
+    Action, Ahead, Attachment, BeforeDrop, Bounds, ClaimSpec, Clocks, Consumers, Covers, DIGEST_SLOTS, Day, DayError,
+    Derived, DigestSlot, Event, Finding, FindingCode, Found, FoundInbox, FoundRelation, Function, Grant, Happening,
+    Ident, IdentError, InboxSpec, LeftByDrain, Lock, MAX_IDENT_BYTES, MAX_TABLE_BYTES, Marker, OnExpiry, Ownership,
+    Parent, Plan, Policy, PolicyError, RelationKind, Removals, ReplicaIdentity, ReplicaPolicy, Retention, Routing,
+    STORAGE_PARAMETERS, Scenario, Severity, Span, Step, TableName, parse_duration, plan, show_duration, simulate,
 };
 #[cfg(feature = "maintain")]
 pub use pure::{AdoptAction, AdoptStep, Adoption, Problem, adopt_until};

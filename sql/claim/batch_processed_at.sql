@@ -93,6 +93,7 @@ begin
     held_ats := array_fill(null::timestamptz, array[wanted]);
     told := array_fill(null::text, array[wanted]);
     writers := null;
+    {{batch_digest_since}}
     planned := null;
     if since < day_start then
       {{batch_look_back}}

@@ -73,6 +73,7 @@ begin
       'day', greatest(created, timestamptz 'epoch') - interval {{producer_clock_tolerance}}, 'UTC'
     ));
 
+    {{digest_since}}
     planned := null;
     if since < day_start then
       {{look_back}}

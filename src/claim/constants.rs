@@ -6,7 +6,7 @@ use uuid::Uuid;
 use crate::pure::{Consumers, InboxSpec, PolicyError, Retention, Routing};
 
 /// The version of the claim functions that this build makes. It rises with every change of their bodies.
-pub const CLAIM_VERSION: u32 = 5;
+pub const CLAIM_VERSION: u32 = 6;
 
 /// The first version whose claims begin anew where a day is sealed. An older one would fail there.
 #[cfg(feature = "maintain")]
@@ -35,6 +35,9 @@ pub struct ClaimConstants {
     pub clock_step_tolerance_seconds: i64,
     /// The most ids in one batch.
     pub max_batch: u32,
+    /// Whether they ask the digest of the sealed days before they look into these. (Older versions do not say.)
+    #[serde(default)]
+    pub digest: bool,
 }
 
 /// The comment: one key, so that others may add theirs.
@@ -58,6 +61,7 @@ impl ClaimConstants {
             producer_clock_tolerance_seconds: spec.claim.producer_clock_tolerance.num_seconds(),
             clock_step_tolerance_seconds: spec.claim.clock_step_tolerance.num_seconds(),
             max_batch: spec.claim.max_batch,
+            digest: spec.policy.keeps_digest(),
         }
     }
 
@@ -112,6 +116,7 @@ impl ClaimConstants {
                 seconds(Some(wanted.clock_step_tolerance_seconds)),
             ),
             ("max_batch", self.max_batch.to_string(), wanted.max_batch.to_string()),
+            ("digest", self.digest.to_string(), wanted.digest.to_string()),
         ];
         pairs
             .into_iter()

@@ -18,7 +18,7 @@ use crate::{
         catalog::Observed,
         ddl::{self, Drained, Work},
     },
-    pure::{Action, FoundInbox, InboxSpec, Step, drain_scope},
+    pure::{Action, FoundInbox, InboxSpec, Step, digest_scope, drain_scope},
 };
 
 /// How soon a shutdown is noticed, and how often whoever watches us hears that we do not wait for the database.
@@ -97,6 +97,7 @@ pub(super) async fn apply(
         attempts += 1;
         let done = match action {
             Action::Drain => drain(connection, spec, observed, &step, request).await,
+            Action::BuildDigest => build_digest(connection, spec, observed, &step).await.map(|()| None),
             _ => attempt(connection, spec, observed, &step, action).await.map(|()| None),
         };
         let error = match done {
@@ -206,6 +207,28 @@ async fn drain(
         Drained::Whole => None,
         Drained::Unfinished(why) => Some(why),
     })
+}
+
+/// Looks once more at which days are sealed: some may just have been.
+async fn build_digest(
+    connection: &mut PgConnection,
+    spec: &InboxSpec,
+    observed: &Observed,
+    step: &Step,
+) -> Result<(), DbError> {
+    let gone = |what| DbError::noticed(ErrorKind::WrongState, what);
+    let constants = observed
+        .made_with
+        .as_ref()
+        .ok_or_else(|| gone("the claim functions are not known"))?;
+    let now = catalog::server(connection).await?.now;
+    let mut found = observed.found.clone();
+    let sealed = catalog::sealed(connection, &found.relations).await?;
+    for relation in &mut found.relations {
+        relation.is_sealed = sealed.contains(&relation.oid);
+    }
+    let scope = digest_scope(now, &found).ok_or_else(|| gone("yesterday is not sealed"))?;
+    ddl::build_digest(connection, work(spec, observed, step)?, constants, &scope).await
 }
 
 async fn is_there(connection: &mut PgConnection, step: &Step) -> Result<bool, DbError> {

@@ -300,6 +300,8 @@ const PHASES: [&[Action]; 3] = [
         Action::RepairOwner,
         Action::RepairReplicaIdentity,
         Action::Seal,
+        Action::BuildDigest,
+        Action::ClearDigest,
     ],
     &[
         Action::Detach,
@@ -361,6 +363,12 @@ fn why_skip(request: PassRequest<'_>, before: &[StepReport], step: &Step) -> Opt
             .iter()
             .find(|report| report.step.action == Action::Seal && report.outcome != StepOutcome::Done)?;
         return Some(format!("{} could not be sealed, which is older", open.step.relation));
+    }
+    if step.action == Action::BuildDigest {
+        let open = before
+            .iter()
+            .find(|report| report.step.action == Action::Seal && report.outcome != StepOutcome::Done)?;
+        return Some(format!("{} could not be sealed", open.step.relation));
     }
     let unfinished = before.iter().find(|report| {
         matches!(report.step.action, Action::Finalize | Action::Detach)

@@ -31,8 +31,8 @@ pub(crate) enum Seen {
     InHand {
         /// When that began, by the server's clock.
         began_at: Option<DateTime<Utc>>,
-        /// Whether it repairs a key, which has a limit of its own.
-        repairs_key: bool,
+        /// Whether it builds a key or a digest, which has a limit of its own.
+        builds: bool,
     },
     /// It waits for us.
     Idle {
@@ -57,7 +57,7 @@ pub(crate) async fn look(connection: &mut PgConnection, backend: Backend) -> Res
             .doing(|| "look at the statement in hand".to_owned())?;
     Ok(match found {
         None => Seen::Gone,
-        Some((true, began_at, repairs_key)) => Seen::InHand { began_at, repairs_key },
+        Some((true, began_at, builds)) => Seen::InHand { began_at, builds },
         Some((false, last_began_at, _)) => Seen::Idle { last_began_at },
     })
 }

@@ -96,6 +96,13 @@ impl Day {
         uuid_floor(self.start())
     }
 
+    /// Which of the digest's tables is this day's: by the number of days since 2000-01-01, as the claim functions count them.
+    pub(crate) fn digest_slot(self) -> usize {
+        let slots = i64::try_from(super::DIGEST_SLOTS).unwrap_or(1);
+        let millennium = Self::containing(DateTime::from_timestamp(946_684_800, 0).unwrap_or_default());
+        usize::try_from(millennium.days_until(self).rem_euclid(slots)).unwrap_or(0)
+    }
+
     /// `YYYY_MM_DD`, as partitions are named.
     #[must_use]
     pub fn underscored(self) -> String {

@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 
 use super::{
     Action, Attachment, Bounds, Found, FoundInbox, FoundRelation, LeftByDrain, Marker, OnExpiry, Policy, RelationKind,
-    STORAGE_PARAMETERS, Span, Step,
+    STORAGE_PARAMETERS, Span, Step, plan::digest_scope,
 };
 
 impl Found {
@@ -12,6 +12,9 @@ impl Found {
     pub(crate) fn apply(&mut self, step: &Step, policy: &Policy, now: DateTime<Utc>) {
         if step.action == Action::Create {
             return self.create(step);
+        }
+        if matches!(step.action, Action::BuildDigest | Action::ClearDigest) {
+            return self.digest(step, now);
         }
         let Some(index) = self
             .relations
@@ -30,7 +33,7 @@ impl Found {
             })
         };
         match step.action {
-            Action::Create => {}
+            Action::Create | Action::BuildDigest | Action::ClearDigest => {}
             Action::Finalize => {
                 relation.attachment = Attachment::Loose;
                 relation.bounds = None;
@@ -98,6 +101,14 @@ impl Found {
                 step.day.map(|day| self.confirmed.drop.remove(&day));
                 self.relations.remove(index);
             }
+        }
+    }
+
+    fn digest(&mut self, step: &Step, now: DateTime<Utc>) {
+        let covers = digest_scope(now, self).map(|scope| scope.covers);
+        let mut slots = self.digest.iter_mut().flatten();
+        if let Some(slot) = slots.find(|slot| Some(slot.oid) == step.oid) {
+            slot.covers = covers.filter(|_| step.action == Action::BuildDigest);
         }
     }
 

@@ -41,6 +41,8 @@ pub struct Found {
     /// How far the server's clock may step back over midnight for its claim functions; none while they cannot deal with a
     /// sealed day.
     pub sealing: Option<TimeDelta>,
+    /// The digest of its sealed days; none while its claim functions do not ask one, or it has no slots.
+    pub digest: Option<[DigestSlot; DIGEST_SLOTS]>,
     /// Roles other than the owner that may insert into the table directly, past lock and look-back.
     pub plain_inserters: Vec<String>,
     /// Publications that would break what is subscribed to them, each with its name as SQL wants it.
@@ -51,6 +53,32 @@ pub struct Found {
     pub replicas: Vec<ReplicaPolicy>,
     /// The evidence about the clock.
     pub clocks: Clocks,
+}
+
+/// The digest of a day lies in one of three tables, by the number of the day: that of today, that of yesterday, which claims
+/// use until today's is built, and one that nobody looks into, so that it can be emptied.
+pub const DIGEST_SLOTS: usize = 3;
+
+/// A table that holds a digest.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct DigestSlot {
+    /// Its name; its schema is that of the inbox.
+    pub name: Ident,
+    /// Its object identifier.
+    pub oid: u32,
+    /// What its digest covers; none while it is empty.
+    pub covers: Option<Covers>,
+    /// Its size without its index, in bytes.
+    pub bytes: i64,
+}
+
+/// The days that a digest covers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+pub struct Covers {
+    /// The first day's beginning; none where it covers all that there ever was.
+    pub from: Option<DateTime<Utc>>,
+    /// The last day's end.
+    pub to: DateTime<Utc>,
 }
 
 /// Days whose partitions are to go: out of the inbox, and for good.

@@ -147,6 +147,8 @@ pub enum Derived {
     Rest,
     /// The key of that.
     RestKey,
+    /// A slot of the digest: 0 to 2.
+    DigestSlot(usize),
     /// A function of the inbox.
     Function(Function),
 }
@@ -191,6 +193,7 @@ impl Derived {
             Self::AdoptFilled => "_adopt_filled".to_owned(),
             Self::Rest => "_rest".to_owned(),
             Self::RestKey => "_rest_pkey".to_owned(),
+            Self::DigestSlot(slot) => format!("_digest_{slot}"),
             Self::Function(function) => match function {
                 Function::Claim => "_claim",
                 Function::TryClaim => "_try_claim",

@@ -24,14 +24,14 @@ pub(crate) use adopt::{FoundCheck, FoundColumn, FoundTable, adoption};
 pub use bounds::{Bounds, Span};
 pub use day::{Day, DayError};
 pub use found::{
-    Attachment, Clocks, Found, FoundInbox, FoundRelation, Grant, Ownership, Parent, RelationKind, Removals,
-    ReplicaIdentity, ReplicaPolicy, STORAGE_PARAMETERS,
+    Attachment, Clocks, Covers, DIGEST_SLOTS, DigestSlot, Found, FoundInbox, FoundRelation, Grant, Ownership, Parent,
+    RelationKind, Removals, ReplicaIdentity, ReplicaPolicy, STORAGE_PARAMETERS,
 };
 pub use ident::{Derived, Function, Ident, IdentError, MAX_IDENT_BYTES, MAX_TABLE_BYTES, TableName};
 pub use marker::{LeftByDrain, Marker};
 pub use plan::{Action, Finding, FindingCode, Lock, Plan, Severity, Step, plan};
 #[cfg(feature = "maintain")]
-pub(crate) use plan::{DrainScope, ROUNDS, distrust, drain_scope};
+pub(crate) use plan::{DigestScope, DrainScope, Leaf, ROUNDS, digest_scope, distrust, drain_scope};
 pub use policy::{Ahead, Consumers, OnExpiry, Policy, PolicyError, Retention, Routing, parse_duration, show_duration};
 pub use simulate::{Event, Happening, Scenario, simulate};
 pub use spec::{BeforeDrop, ClaimSpec, InboxSpec};

@@ -263,9 +263,21 @@ pub struct Policy {
     pub drain_default: bool,
     /// Whether days that are over are sealed, so that they take no row any more. Only with `processed_at` routing.
     pub seal_days: bool,
+    /// Whether a digest of the sealed days is kept, so that claims need not look into each. Only where days are sealed.
+    pub digest: bool,
 }
 
 impl Policy {
+    /// Whether claims ask a digest: where only one day is looked back into, it would cost as much as that look.
+    #[must_use]
+    pub fn keeps_digest(&self) -> bool {
+        let is_long = match self.retention {
+            Retention::For(length) => length > TimeDelta::days(1),
+            Retention::Forever => true,
+        };
+        self.digest && self.seal_days && self.routing == Routing::ProcessedAt && is_long
+    }
+
     /// A day: time enough for the person who notices at breakfast.
     pub const DEFAULT_DROP_GRACE: Duration = Duration::from_secs(24 * 3600);
     /// A normal day removes one; four let a long weekend catch up in one run.

@@ -104,7 +104,7 @@ pub struct HealthCheck {
 }
 
 /// The checks of an inbox, in the order in which they are told.
-const INBOX_CHECKS: [&str; 19] = [
+const INBOX_CHECKS: [&str; 20] = [
     "table",
     "ownership",
     "runway",
@@ -113,6 +113,7 @@ const INBOX_CHECKS: [&str; 19] = [
     "gaps",
     "key",
     "claim_functions",
+    "digest",
     "privileges",
     "publications",
     "default_partition",
@@ -135,6 +136,7 @@ fn check_of(code: FindingCode) -> &'static str {
         FindingCode::Gap | FindingCode::NameTaken | FindingCode::NotAttached => "gaps",
         FindingCode::MissingKey => "key",
         FindingCode::ClaimDrift => "claim_functions",
+        FindingCode::NoDigest => "digest",
         FindingCode::MissingPrivilege | FindingCode::PlainInsert => "privileges",
         FindingCode::Publication => "publications",
         FindingCode::DefaultPartition => "default_partition",
@@ -329,6 +331,7 @@ fn of_inbox(database: &DatabaseStatus, inbox: &InboxStatus) -> Vec<(&'static str
     for name in [
         "gaps",
         "key",
+        "digest",
         "privileges",
         "publications",
         "default_partition",

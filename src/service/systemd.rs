@@ -15,7 +15,7 @@ use super::{
     health::{Health, HealthStatus},
     worker::{Heart, Shared},
 };
-use crate::postgres::{Timeouts, ddl::LONGEST_KEY_BUILD};
+use crate::postgres::{Timeouts, ddl::LONGEST_BUILD};
 
 /// A worker asks whether to stop before each step and after each try of one. Between two of these lie at most so many
 /// statements: a partition is made in some ten, which the guard of the pass ends in time.
@@ -103,7 +103,7 @@ impl Systemd {
 /// The longest that a pass may go without a sign of life.
 fn longest_silence(timeouts: Timeouts) -> Duration {
     // A repair drops what an interrupted one left, then builds.
-    (timeouts.statement + SLACK) * MOST_STATEMENTS + 2 * LONGEST_KEY_BUILD
+    (timeouts.statement + SLACK) * MOST_STATEMENTS + 2 * LONGEST_BUILD
 }
 
 /// A manager that cannot be told is no reason to do anything else.

@@ -12,6 +12,8 @@ mod cli_ends;
 #[cfg(test)]
 mod deploy;
 #[cfg(test)]
+mod digest;
+#[cfg(test)]
 mod documents;
 #[cfg(test)]
 mod drain;

@@ -11,4 +11,5 @@ select
           where seen.message_id = given.id{{and_consumer}} and seen.processed_at >= given.since
             and seen.processed_at >= {{from}} and seen.processed_at < {{to}}
           limit 1
-        ) as held;
+        ) as held
+        where given.since < {{to}};

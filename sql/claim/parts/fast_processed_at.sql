@@ -22,8 +22,7 @@
       -- Tomorrow has to be looked at as well.
     elsif since = day_start - interval {{tolerance}} then
       {{fast_insert_tolerance}}
-    elsif since <= {{whole}} then
-      {{fast_insert_whole}}
+    {{fast_rest}}
     end if;
     if holder is not null then
       {{key_check}}

@@ -21,7 +21,7 @@ use crate::{
 pub(crate) async fn adopt(operating: Operating<'_>, options: Adopt) -> Result<ExitCode> {
     let name = match &options.inbox {
         Some(name) => name.as_str(),
-        None => operating.only()?,
+        None => operating.only("adopt")?,
     };
     let (database, spec) = operating.find(name)?;
     let actor = operating.actor(database)?;

@@ -82,12 +82,12 @@ impl<'a> Operating<'a> {
         bail!("there is no inbox {name:?}; there are: {}", names.join(", "))
     }
 
-    /// The only inbox there is.
-    pub(crate) fn only(self) -> Result<&'a str> {
+    /// The only inbox there is, for a command that was given none.
+    pub(crate) fn only(self, command: &str) -> Result<&'a str> {
         let mut all = self.config.databases.iter().flat_map(|database| &database.inboxes);
         match (all.next(), all.next()) {
             (Some(only), None) => Ok(&only.name),
-            _ => bail!("there are several inboxes; name the one that is meant"),
+            _ => bail!("there are several inboxes; name one: inboxd {command} INBOX"),
         }
     }
 
@@ -267,7 +267,7 @@ async fn clock(operating: Operating<'_>, consent: &Consent) -> Result<ExitCode> 
 async fn drops(operating: Operating<'_>, inbox: Option<String>, consent: &Consent) -> Result<ExitCode> {
     let inbox = match &inbox {
         Some(inbox) => inbox,
-        None => operating.only()?,
+        None => operating.only("confirm drops")?,
     };
     let mut expected = None;
     if !consent.yes && std::io::stdin().is_terminal() {

@@ -1,6 +1,7 @@
 //! Catalog reads: one observation is four queries a database, however many inboxes it has.
 
 mod adopt;
+mod digest;
 mod look;
 mod read;
 mod replicas;
@@ -12,13 +13,21 @@ use sqlx::{Connection, PgConnection, Row, postgres::PgRow};
 use uuid::Uuid;
 
 use self::read::{oid, read_inbox, unregistered};
-pub(crate) use self::{adopt::*, look::*, replicas::PolicyRecord};
+pub(crate) use self::{
+    adopt::*,
+    digest::{digest_marker, digest_slots, sealed},
+    look::*,
+    replicas::PolicyRecord,
+};
 pub use self::{
     look::{leaving_sizes, oldest_transactions, unregistered_table},
     replicas::{Replica, replicas},
 };
 use super::error::{DbError, Doing, ErrorKind};
-use crate::pure::{Clocks, Consumers, Found, InboxSpec, Routing};
+use crate::{
+    claim::ClaimConstants,
+    pure::{Clocks, Consumers, Found, InboxSpec, Routing},
+};
 
 /// The oldest PostgreSQL that inboxd works with: the first whose partitions can be detached concurrently.
 pub const OLDEST_SERVER: i32 = 140_000;
@@ -110,6 +119,8 @@ pub struct Observed {
     pub registered: Option<Registered>,
     /// What the planner may know.
     pub found: Found,
+    /// What its claim functions were made with; none while there are none of a form that is known.
+    pub(crate) made_with: Option<ClaimConstants>,
 }
 
 /// One look at a database.
@@ -197,7 +208,7 @@ pub(crate) async fn observe_in(
             None => None,
         },
     };
-    specs
+    let mut observed: Vec<Observed> = specs
         .iter()
         .map(|spec| {
             let name = (spec.table.schema().to_string(), spec.table.table().to_string());
@@ -211,7 +222,13 @@ pub(crate) async fn observe_in(
             }
         })
         .collect::<Result<_, sqlx::Error>>()
-        .doing(doing)
+        .doing(doing)?;
+    for (observed, spec) in observed.iter_mut().zip(specs) {
+        if observed.made_with.as_ref().is_some_and(|made_with| made_with.digest) {
+            digest::add_digest(connection, spec, observed).await?;
+        }
+    }
+    Ok(observed)
 }
 
 /// Adds the sizes on disk, where they can be had without waiting.

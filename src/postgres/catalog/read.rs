@@ -29,6 +29,7 @@ pub(super) fn unregistered(spec: &InboxSpec, clocks: Clocks) -> Observed {
         has_functions: false,
         claim_drift: Vec::new(),
         sealing: None,
+        digest: None,
         plain_inserters: Vec::new(),
         unfit_publications: Vec::new(),
         lacking: Vec::new(),
@@ -38,6 +39,7 @@ pub(super) fn unregistered(spec: &InboxSpec, clocks: Clocks) -> Observed {
     Observed {
         registered: None,
         found,
+        made_with: None,
     }
 }
 
@@ -112,7 +114,11 @@ pub(super) fn read_inbox(
             .as_ref()
             .filter(|claim| claim.version >= SEALED_SINCE_VERSION)
             .and_then(|claim| TimeDelta::try_seconds(claim.clock_step_tolerance_seconds)),
-        claim_drift: claim.map(|claim| claim.drift_from(&wanted)).unwrap_or_default(),
+        claim_drift: claim
+            .as_ref()
+            .map(|claim| claim.drift_from(&wanted))
+            .unwrap_or_default(),
+        digest: None,
         plain_inserters,
         unfit_publications: row.try_get("unfit_publications")?,
         lacking: row.try_get("lacking")?,
@@ -129,6 +135,7 @@ pub(super) fn read_inbox(
     Ok(Observed {
         registered: Some(registered),
         found,
+        made_with: claim,
     })
 }
 

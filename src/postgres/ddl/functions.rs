@@ -2,7 +2,7 @@
 
 use sqlx::{Acquire, PgConnection};
 
-use super::{Sql, derive, execute, looks, refused, render};
+use super::{Sql, derive, digest, execute, looks, refused, render};
 use crate::{
     claim::ClaimConstants,
     postgres::{
@@ -87,6 +87,9 @@ pub async fn install_functions(
     owner: &Ident,
     constants: &ClaimConstants,
 ) -> Result<(), DbError> {
+    if constants.digest {
+        digest::create_slots(connection, constants, spec, owner).await?;
+    }
     let values = values(spec, constants)?;
     for function in functions_of(spec.policy.routing) {
         let signature = signature(spec, function)?;
@@ -209,23 +212,7 @@ fn values(spec: &InboxSpec, constants: &ClaimConstants) -> Result<Vec<(&'static 
         ),
         Retention::Forever => Sql::fixed("timestamptz '-infinity'"),
     };
-    let lock_seed = Sql::number(constants.lock_key);
-    let lock_key_of = |id, consumer| {
-        let values = [
-            ("id", Sql::fixed(id)),
-            ("consumer", Sql::fixed(consumer)),
-            ("seed", lock_seed.clone()),
-        ];
-        // The "C" collation: another one could hash equal names apart.
-        Sql::of(
-            if many {
-                "uuid_hash_extended({{id}}, hashtextextended({{consumer}} collate \"C\", {{seed}}))"
-            } else {
-                "uuid_hash_extended({{id}}, {{seed}})"
-            },
-            &values,
-        )
-    };
+    let lock_key_of = |id, consumer| lock_key_of(constants, id, consumer);
     let given_key = match constants.routing {
         Routing::MessageId => Sql::fixed("given.id"),
         Routing::ProcessedAt => lock_key_of("given.id", "msg_consumer"),
@@ -364,6 +351,23 @@ fn values(spec: &InboxSpec, constants: &ClaimConstants) -> Result<Vec<(&'static 
     let quote = dollar_quote(&values);
     values.push(("quote", quote));
     Ok(values)
+}
+
+/// The key of the advisory lock of an id, which the digest knows it by as well.
+pub(super) fn lock_key_of(constants: &ClaimConstants, id: &'static str, consumer: &'static str) -> Sql {
+    let values = [
+        ("id", Sql::fixed(id)),
+        ("consumer", Sql::fixed(consumer)),
+        ("seed", Sql::number(constants.lock_key)),
+    ];
+    // The "C" collation: another one could hash equal names apart.
+    Sql::of(
+        match constants.consumers {
+            Consumers::Many => "uuid_hash_extended({{id}}, hashtextextended({{consumer}} collate \"C\", {{seed}}))",
+            Consumers::One => "uuid_hash_extended({{id}}, {{seed}})",
+        },
+        &values,
+    )
 }
 
 fn key_check(inbox_literal: &Sql, many: bool) -> Sql {

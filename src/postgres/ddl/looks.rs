@@ -1,10 +1,10 @@
 //! The looks into past days that stand in the claim functions, as statements with the days as constants.
 
-use super::{Sql, functions::unexpected};
+use super::{Sql, derive, functions::unexpected};
 use crate::{
     claim::ClaimConstants,
     postgres::error::DbError,
-    pure::{Consumers, InboxSpec, Retention},
+    pure::{Consumers, DIGEST_SLOTS, Derived, InboxSpec, Retention},
 };
 
 const DAY_SECONDS: i64 = 86_400;
@@ -85,7 +85,61 @@ pub(super) fn values(
     let look_back = Sql::of(include_str!("../../../sql/claim/parts/look_back.sql"), &made);
     let batch_look_back = Sql::of(include_str!("../../../sql/claim/parts/batch_look_back.sql"), &made);
     made.extend([("look_back", look_back), ("batch_look_back", batch_look_back)]);
+    let all = [others, &made].concat();
+    made.extend(if constants.digest {
+        digest(spec, constants, &all)?
+    } else {
+        let fast_rest = Sql::of(include_str!("../../../sql/claim/parts/fast_rest.sql"), &all);
+        vec![
+            ("digest_since", Sql::fixed("")),
+            ("batch_digest_since", Sql::fixed("")),
+            ("fast_rest", fast_rest),
+        ]
+    });
     Ok(made)
+}
+
+/// The fragments that ask the digest before they look back.
+fn digest(
+    spec: &InboxSpec,
+    constants: &ClaimConstants,
+    others: &[(&'static str, Sql)],
+) -> Result<Vec<(&'static str, Sql)>, DbError> {
+    const LOOKS: [&str; DIGEST_SLOTS] = ["digest_0", "digest_1", "digest_2"];
+    const INSERTS: [&str; DIGEST_SLOTS] = ["fast_digest_0", "fast_digest_1", "fast_digest_2"];
+    let (mut looks, mut batch_looks, mut inserts) = (Vec::new(), Vec::new(), Vec::new());
+    for slot in 0..DIGEST_SLOTS {
+        let name = derive(&spec.table, Derived::DigestSlot(slot))?;
+        let of_slot = [
+            ("slot", Sql::in_schema(spec.table.schema(), &name)),
+            ("seed", Sql::number(constants.lock_key)),
+        ];
+        let values = [others, &of_slot].concat();
+        let part = |template| Sql::of(template, &values);
+        looks.push((
+            LOOKS[slot],
+            part(include_str!("../../../sql/claim/parts/digest_look.sql")),
+        ));
+        batch_looks.push((
+            LOOKS[slot],
+            part(include_str!("../../../sql/claim/parts/digest_batch_look.sql")),
+        ));
+        inserts.push((
+            INSERTS[slot],
+            part(include_str!("../../../sql/claim/parts/fast_digest_statement.sql")),
+        ));
+    }
+    let since = include_str!("../../../sql/claim/parts/digest_since.sql");
+    let fast_digest = Sql::of(include_str!("../../../sql/claim/parts/fast_digest.sql"), &inserts);
+    let fast_rest = Sql::of(
+        include_str!("../../../sql/claim/parts/fast_rest_digest.sql"),
+        &[("fast_digest", fast_digest)],
+    );
+    Ok(vec![
+        ("digest_since", Sql::of(since, &looks)),
+        ("batch_digest_since", Sql::of(since, &batch_looks)),
+        ("fast_rest", fast_rest),
+    ])
 }
 
 /// Midnight of the day that lies some days from today, as a constant of the statement that it stands in.

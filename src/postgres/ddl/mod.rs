@@ -4,6 +4,7 @@
 //! out concurrently, and dropped only when they are part of nothing.
 
 mod adopt;
+mod digest;
 mod drain;
 mod functions;
 mod inbox;
@@ -16,13 +17,14 @@ mod seal;
 use sqlx::{AssertSqlSafe, PgConnection};
 use uuid::Uuid;
 
-#[cfg(feature = "service")]
-pub(crate) use self::repair::LONGEST_KEY_BUILD;
+pub(crate) use self::repair::LONGEST_BUILD;
 pub(crate) use self::{
     adopt::{Exchange, add_checks, be_brief, drop_checks, exchange, open_the_end, unchecked, validate},
+    digest::build as build_digest,
     drain::{Drained, drain},
 };
 pub use self::{
+    digest::drop_slots,
     functions::{has_functions, install_functions},
     inbox::{create_control_schema, create_inbox, grant_roles},
 };
@@ -68,6 +70,9 @@ pub async fn perform(connection: &mut PgConnection, work: Work<'_>, action: Acti
         Action::RepairGrants => repair::grants(connection, work).await,
         Action::RepairStorage => repair::storage(connection, work).await,
         Action::Seal => seal::seal(connection, work).await,
+        // What it is made of is asked for with it.
+        Action::BuildDigest => Err(DbError::noticed(ErrorKind::Other, "a digest is asked for by its name")),
+        Action::ClearDigest => digest::clear(connection, work).await,
         Action::RepairReplicaIdentity => repair::replica_identity(connection, work).await,
     }
 }
@@ -130,6 +135,6 @@ fn derive(table: &TableName, derived: Derived) -> Result<Ident, DbError> {
     table.derive(derived).map_err(refused)
 }
 
-fn refused(error: IdentError) -> DbError {
+pub(super) fn refused(error: IdentError) -> DbError {
     DbError::noticed(ErrorKind::Other, error.to_string())
 }

@@ -75,15 +75,15 @@ pub(super) async fn replica_identity(connection: &mut PgConnection, work: Work<'
     .await
 }
 
-/// The limit of each statement that makes a key again. An index on three million random ids took 3 s, and a concurrent build
+/// The limit of each statement that makes a key again, or a digest. An index on three million random ids took 3 s, and a concurrent build
 /// waits for every older snapshot in the database: under the session's own limits a large day, or a report of a few
 /// seconds, kept a day without its key for ever, and every claim on it fails meanwhile. Nobody waits for such a build.
-pub(crate) const LONGEST_KEY_BUILD: Duration = Duration::from_secs(300);
+pub(crate) const LONGEST_BUILD: Duration = Duration::from_secs(300);
 
 /// Makes the key of a partition again, concurrently. A unique index on exactly the key counts as the key: to make a primary
 /// key of it would take ACCESS EXCLUSIVE.
 pub(super) async fn key(connection: &mut PgConnection, work: Work<'_>) -> Result<(), DbError> {
-    let limit = format!("{}ms", LONGEST_KEY_BUILD.as_millis());
+    let limit = format!("{}ms", LONGEST_BUILD.as_millis());
     let limit = [("limit", Sql::literal(&limit))];
     execute(connection, include_str!("../../../sql/ddl/be_patient.sql"), &limit).await?;
     let built = build_key(connection, work).await;

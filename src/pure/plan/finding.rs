@@ -71,6 +71,8 @@ pub enum FindingCode {
     PlainInsert,
     /// A publication that breaks what is subscribed to it.
     Publication,
+    /// Claims look into each day, because there is no digest of them all.
+    NoDigest,
     /// More removals are due than one run may do.
     BlockedByCap,
     /// An expired day is on hold.

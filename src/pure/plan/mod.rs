@@ -2,6 +2,7 @@
 
 mod coverage;
 mod creation;
+mod digest;
 mod drain;
 mod examine;
 mod finding;
@@ -15,9 +16,12 @@ pub(super) mod tests;
 use chrono::{DateTime, TimeDelta, Utc};
 
 use self::coverage::Coverage;
-#[cfg(feature = "maintain")]
-pub(crate) use self::drain::{DrainScope, drain_scope};
 pub(crate) use self::removal::distrust;
+#[cfg(feature = "maintain")]
+pub(crate) use self::{
+    digest::{DigestScope, Leaf, digest_scope},
+    drain::{DrainScope, drain_scope},
+};
 pub use self::{
     finding::{Finding, FindingCode, Severity},
     step::{Action, Lock, Step},
@@ -92,6 +96,9 @@ impl Plan {
 ///     server's clock to step: oldest first, none before an older one, under the conditions of a removal (clock and server),
 ///     and only where the claim functions can deal with it and no subscription brings late rows.
 ///
+/// 15. Where the policy says so and the claim functions ask it, a digest is made each day of all sealed days up to yesterday
+///     that follow each other without a gap, in the table of today; the table of tomorrow is emptied. Under the same conditions.
+///
 /// Planning again at the same instant never repeats a step that was applied; it gives none at all, unless a cap was used
 /// up, a detach was finalized (its grace must begin), a default partition was drained, or the grace is zero.
 #[must_use]
@@ -112,6 +119,7 @@ pub fn plan(now: DateTime<Utc>, policy: &Policy, found: &Found) -> Plan {
         planner.attach_what_was_detached_by_hand();
         planner.repair();
         planner.seal();
+        planner.digest();
         planner.remove();
         planner.drop_what_drains_left();
         planner.judge_runway(runway);

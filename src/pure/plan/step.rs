@@ -1,6 +1,6 @@
 //! One step of a plan, as a value that logs, HTTP and the command line render alike.
 
-use crate::pure::{Bounds, Day, Found, FoundRelation, Ident};
+use crate::pure::{Bounds, Day, DigestSlot, Found, FoundRelation, Ident};
 
 /// What a step does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
@@ -27,6 +27,10 @@ pub enum Action {
     RepairMarker,
     /// Let a day that is over take no row any more.
     Seal,
+    /// Make the digest of the days that are sealed.
+    BuildDigest,
+    /// Empty the table of a digest that no claim uses any more.
+    ClearDigest,
     /// Take an expired partition out of the inbox.
     Detach,
     /// Put on record that a partition is attached again.
@@ -58,6 +62,8 @@ impl Action {
             Self::RepairReplicaIdentity => "repair_replica_identity",
             Self::RepairMarker => "repair_marker",
             Self::Seal => "seal",
+            Self::BuildDigest => "build_digest",
+            Self::ClearDigest => "clear_digest",
             Self::Detach => "detach",
             Self::MarkAttached => "mark_attached",
             Self::MarkDetached => "mark_detached",
@@ -144,6 +150,38 @@ impl Step {
         }
     }
 
+    pub(super) fn on_digest(found: &Found, slot: &DigestSlot, action: Action, reason: String) -> Self {
+        let lock = |mode, on: String, effect| Lock { mode, on, effect };
+        let locks = match action {
+            Action::BuildDigest => vec![
+                lock(
+                    "ROW EXCLUSIVE",
+                    slot.name.to_string(),
+                    "no claim waits: they read it as it was until this commits",
+                ),
+                lock(
+                    "ACCESS SHARE",
+                    format!("the sealed days of {}", found.table),
+                    "no claim waits; no day is detached until it ends, and no row dies",
+                ),
+            ],
+            _ => vec![lock(
+                "ACCESS EXCLUSIVE",
+                slot.name.to_string(),
+                "no claim looks there today; it waits for older transactions, up to its timeout",
+            )],
+        };
+        Self {
+            day: None,
+            schema: found.table.schema().clone(),
+            relation: slot.name.clone(),
+            oid: Some(slot.oid),
+            action,
+            reason,
+            locks,
+        }
+    }
+
     pub(crate) fn on(found: &Found, relation: &FoundRelation, action: Action, reason: String) -> Self {
         let parent = |effect| Lock {
             mode: "SHARE UPDATE EXCLUSIVE",
@@ -177,6 +215,8 @@ impl Step {
                 "SHARE ROW EXCLUSIVE",
                 "no claim is made on that day any more; it waits itself for transactions that wrote into it, up to its timeout",
             )],
+            // They are about a table of the digest.
+            Action::BuildDigest | Action::ClearDigest => Vec::new(),
             Action::RepairGrants => Vec::new(),
             Action::RepairOwner | Action::RepairReplicaIdentity => {
                 vec![own("ACCESS EXCLUSIVE", "no claim is made on that day yet")]

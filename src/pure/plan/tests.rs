@@ -3,6 +3,7 @@
 mod arbitrary;
 mod confirmed;
 mod creation;
+mod digest;
 mod findings;
 mod identity;
 mod limits;

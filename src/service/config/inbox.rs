@@ -145,6 +145,15 @@ fn spec(problems: &mut Problems, index: usize, raw: RawInbox, database: &str, cl
         raw.seal_days.as_deref(),
         &[("false", false), ("true", true)],
     );
+    let digest = problems.choice(
+        &key("digest"),
+        raw.digest.as_deref(),
+        &[("false", false), ("true", true)],
+    );
+    if digest == Some(true) && seal_days == Some(false) {
+        let why = "nothing unless days are sealed, of which alone it can be made: set seal_days = true as well";
+        problems.add(key("digest"), "true", why);
+    }
     let defaults = ClaimSpec::default();
     let std = |delta: TimeDelta| delta.to_std().unwrap_or_default();
     let claim = ClaimSpec {
@@ -194,6 +203,7 @@ fn spec(problems: &mut Problems, index: usize, raw: RawInbox, database: &str, cl
             max_clock_leap: clocks.max_leap,
             drain_default: drain_default?,
             seal_days: seal_days?,
+            digest: digest?,
         },
         claim,
         before_drop,

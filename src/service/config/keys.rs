@@ -197,6 +197,13 @@ pub const KEYS: &[Key] = &[
     )
     .noting("A server clock that steps back over midnight, however far, then hides no claim from them: [exactness](exactness.md)."),
     Key::new(
+        "inbox.digest",
+        "whether claims ask a digest of the sealed days before they look into each; with `seal_days` only",
+        "false",
+        FLAG,
+    )
+    .noting("A claim of an id whose creation time is not known then costs the same at any retention. It takes some 4.5 bytes an id, twice: [exactness](exactness.md)."),
+    Key::new(
         "inbox.producer_clock_tolerance",
         "how far a producer's clock may be off",
         "24h",

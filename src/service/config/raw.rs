@@ -56,6 +56,7 @@ pub(super) struct RawInbox {
     pub(super) max_drops_per_run: Option<String>,
     pub(super) drain_default: Option<String>,
     pub(super) seal_days: Option<String>,
+    pub(super) digest: Option<String>,
     pub(super) producer_clock_tolerance: Option<String>,
     pub(super) clock_step_tolerance: Option<String>,
     pub(super) max_batch: Option<String>,

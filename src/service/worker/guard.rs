@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::super::config::Database;
 use crate::postgres::{
     self, DbError, ErrorKind, Timeouts,
-    ddl::LONGEST_KEY_BUILD,
+    ddl::LONGEST_BUILD,
     in_hand::{self, Backend, Seen},
 };
 
@@ -244,9 +244,9 @@ impl Watch {
             return Verdict::Fine;
         }
         match seen {
-            Seen::InHand { repairs_key, .. } => {
-                let limit = match repairs_key {
-                    true => self.limit.max(LONGEST_KEY_BUILD + SLACK),
+            Seen::InHand { builds, .. } => {
+                let limit = match builds {
+                    true => self.limit.max(LONGEST_BUILD + SLACK),
                     false => self.limit,
                 };
                 if at.duration_since(self.since) <= limit {
@@ -274,9 +274,9 @@ mod tests {
         DateTime::from_timestamp(i64::try_from(nth).unwrap(), 0)
     }
 
-    fn in_hand(nth: u64, repairs_key: bool) -> Option<Option<Seen>> {
+    fn in_hand(nth: u64, builds: bool) -> Option<Option<Seen>> {
         let began_at = when(nth);
-        Some(Some(Seen::InHand { began_at, repairs_key }))
+        Some(Some(Seen::InHand { began_at, builds }))
     }
 
     fn idle_after(nth: u64) -> Option<Option<Seen>> {

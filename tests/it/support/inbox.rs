@@ -33,6 +33,7 @@ pub(crate) fn spec(table: &str) -> InboxSpec {
             max_clock_leap: TimeDelta::days(7),
             drain_default: false,
             seal_days: false,
+            digest: false,
         },
         claim: ClaimSpec::default(),
         before_drop: None,

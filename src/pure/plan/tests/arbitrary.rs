@@ -184,10 +184,10 @@ pub(super) fn any_policy() -> impl Strategy<Value = Policy> {
         any_length(),
         any_length(),
         any::<bool>(),
-        any::<bool>(),
+        any::<(bool, bool)>(),
     )
         .prop_map(
-            |(by_id, ahead, retention, drop_grace, cap, skew, leap, drain_default, seal_days)| Policy {
+            |(by_id, ahead, retention, drop_grace, cap, skew, leap, drain_default, (seal_days, digest))| Policy {
                 routing: if by_id {
                     Routing::MessageId
                 } else {
@@ -203,6 +203,7 @@ pub(super) fn any_policy() -> impl Strategy<Value = Policy> {
                 max_clock_leap: leap,
                 drain_default,
                 seal_days,
+                digest,
             },
         )
 }

@@ -40,6 +40,7 @@ fn place(code: FindingCode) -> usize {
         FindingCode::ReplicasDisagree => 25,
         FindingCode::Publication => 27,
         FindingCode::Adoption => 26,
+        FindingCode::NoDigest => 28,
     }
 }
 

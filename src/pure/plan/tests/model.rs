@@ -46,6 +46,7 @@ pub(in crate::pure) fn policy() -> Policy {
         max_clock_leap: TimeDelta::days(7),
         drain_default: false,
         seal_days: false,
+        digest: false,
     }
 }
 
@@ -77,6 +78,7 @@ pub(in crate::pure) fn empty(now: DateTime<Utc>) -> Found {
         has_functions: true,
         claim_drift: Vec::new(),
         sealing: Some(TimeDelta::hours(1)),
+        digest: None,
         plain_inserters: Vec::new(),
         unfit_publications: Vec::new(),
         lacking: Vec::new(),
@@ -214,6 +216,12 @@ pub(in crate::pure) fn apply(mut found: Found, plan: &Plan, now: DateTime<Utc>) 
 fn apply_step(found: &mut Found, step: &Step, now: DateTime<Utc>) {
     if step.action == Action::Create {
         refuse_to_create(found, step);
+    } else if matches!(step.action, Action::BuildDigest | Action::ClearDigest) {
+        let mut slots = found.digest.iter().flatten();
+        assert!(
+            slots.any(|slot| slot.name == step.relation && Some(slot.oid) == step.oid),
+            "{step:?}"
+        );
     } else {
         let relation = found.relations.iter().find(|relation| Some(relation.oid) == step.oid);
         let relation = relation.unwrap_or_else(|| panic!("{step:?} is about a table that is not there"));
@@ -222,7 +230,7 @@ fn apply_step(found: &mut Found, step: &Step, now: DateTime<Utc>) {
             (&step.schema, &step.relation, step.day)
         );
         let attachment = match step.action {
-            Action::Create => return,
+            Action::Create | Action::BuildDigest | Action::ClearDigest => return,
             Action::Finalize => Attachment::PendingDetach,
             Action::Attach | Action::MarkDetached | Action::Archive | Action::Drop | Action::DropDrained => {
                 Attachment::Loose

@@ -193,6 +193,8 @@ proptest! {
             | Action::RepairReplicaIdentity
             | Action::RepairMarker => (4, 0),
             Action::Seal => (5, today.days_until(step.day.unwrap())),
+            Action::BuildDigest => (5, i64::MAX - 1),
+            Action::ClearDigest => (5, i64::MAX),
             Action::Detach => (6, today.days_until(step.day.unwrap())),
             Action::MarkDetached => (7, today.days_until(step.day.unwrap())),
             Action::Archive | Action::Drop => (8, today.days_until(step.day.unwrap())),

@@ -91,10 +91,11 @@ fn the_defaults_of_the_list_are_those_of_the_code() {
 }
 
 /// What else must be set so that the ends of a range stand.
-const BESIDE: [(&str, &str, &str); 3] = [
+const BESIDE: [(&str, &str, &str); 4] = [
     ("maintenance.lock_timeout", "maintenance.statement_timeout", "1h"),
     ("maintenance.statement_timeout", "maintenance.lock_timeout", "10ms"),
     ("inbox.redelivery_horizon", "inbox.retention", "forever"),
+    ("inbox.digest", "inbox.seal_days", "true"),
 ];
 
 #[test]

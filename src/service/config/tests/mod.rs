@@ -605,6 +605,7 @@ fn nearly_toml() -> impl proptest::strategy::Strategy<Value = String> {
         "max_batch",
         "drain_default",
         "seal_days",
+        "digest",
         "owner",
         "consumer_roles",
         "cron",

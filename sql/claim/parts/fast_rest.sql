@@ -1,0 +1,3 @@
+-- All days that are remembered, each by itself.
+    elsif since <= {{whole}} then
+      {{fast_insert_whole}}

@@ -1,0 +1,3 @@
+-- All others, by the digest.
+    else
+      {{fast_digest}}

@@ -1,0 +1,2 @@
+-- inboxd: build digest, in place of an older one
+delete from {{slot}}

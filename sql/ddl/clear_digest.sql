@@ -1,0 +1,2 @@
+-- inboxd: clear a slot of the digest
+truncate {{slot}}

@@ -1,0 +1,404 @@
+//! A digest of the sealed days: what it rules out is not looked for, and nothing that is there is ruled out.
+
+use std::collections::BTreeSet;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use inboxd::{Consumers, maintain::StepOutcome};
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
+
+use crate::{
+    sealed::Forms,
+    support::{
+        claims::{Claim, pid_of},
+        clock::ClockServer,
+        inbox::{Deployment, codes, random_id, spec, sql},
+    },
+};
+
+const TABLE: &str = "by_time";
+
+/// An inbox with a digest, on its first day.
+struct Inbox {
+    server: ClockServer,
+    deployment: Deployment,
+    consumer: Option<&'static str>,
+}
+
+impl Inbox {
+    async fn new(settings: &[(&str, &str)], consumers: Consumers) -> Self {
+        let server = ClockServer::start(settings).await;
+        server.set_to(first_noon());
+        let mut spec = spec("public.by_time");
+        spec.policy.seal_days = true;
+        spec.policy.digest = true;
+        spec.policy.consumers = consumers;
+        let deployment = Deployment::new(server.database().await, server.clock(), vec![spec]);
+        deployment.init().await.unwrap();
+        deployment.done().await;
+        Self {
+            server,
+            deployment,
+            consumer: (consumers == Consumers::Many).then_some("mailer"),
+        }
+    }
+
+    async fn for_one() -> Self {
+        Self::new(&[], Consumers::One).await
+    }
+
+    /// Claims of every form, which are all fresh.
+    async fn claims(&self, connection: &mut PgConnection) -> Forms {
+        let forms = Forms::new(self.consumer, self.server.now());
+        let told = forms.outcomes(connection).await;
+        assert!(told.iter().all(|told| told == "fresh"), "{told:?}");
+        forms
+    }
+
+    /// Later on the n-th day, without a run.
+    fn come_to(&self, nth: i64, time: TimeDelta) {
+        self.server
+            .set_to(first_noon() - TimeDelta::hours(12) + TimeDelta::days(nth) + time);
+    }
+
+    /// A run at three in the morning of the n-th day; what it did about the digest.
+    async fn night(&self, nth: i64) -> Vec<String> {
+        self.come_to(nth, TimeDelta::hours(3));
+        let mut steps = self.deployment.done().await;
+        steps.retain(|step| step.contains("digest"));
+        steps
+    }
+
+    /// What each slot covers, as the days from the first.
+    async fn covered(&self, connection: &mut PgConnection) -> Vec<String> {
+        let mut all = Vec::new();
+        for slot in 0..3 {
+            let found: Vec<String> = sqlx::query_scalar(AssertSqlSafe(format!(
+                "select distinct covered_from::date || ' to ' || covered_to::date from {TABLE}_digest_{slot}"
+            )))
+            .fetch_all(&mut *connection)
+            .await
+            .unwrap();
+            all.extend(found);
+        }
+        all.sort_by_key(|covered| covered.rsplit(' ').next().map(str::to_owned));
+        all
+    }
+}
+
+/// 2027-06-16 is the 10028th day since 2000-01-01, of slot 2.
+fn first_noon() -> DateTime<Utc> {
+    "2027-06-16T12:00:00Z".parse().unwrap()
+}
+
+async fn all_are(forms: &Forms, connection: &mut PgConnection, wanted: &str, when: &str) {
+    let told = forms.outcomes(connection).await;
+    assert!(told.iter().all(|told| told == wanted), "{when}: {told:?}");
+}
+
+/// The relations of the inbox that the transaction has locked.
+async fn locked(transaction: &mut PgConnection) -> BTreeSet<String> {
+    sqlx::query_scalar(
+        "select relation::regclass::text from pg_locks where pid = pg_backend_pid() and locktype = 'relation'
+         and relation::regclass::text like 'by_time%'",
+    )
+    .fetch_all(transaction)
+    .await
+    .unwrap()
+    .into_iter()
+    .collect()
+}
+
+#[tokio::test]
+async fn every_claim_of_a_week_is_a_duplicate_and_a_fresh_one_looks_into_no_older_day() {
+    for consumers in [Consumers::One, Consumers::Many] {
+        let inbox = Inbox::new(&[], consumers).await;
+        let mut connection = inbox.deployment.database.connect().await;
+        let mut days = vec![inbox.claims(&mut connection).await];
+        for nth in 1..=6 {
+            inbox.come_to(nth, TimeDelta::minutes(1));
+            let mut other = inbox.deployment.database.connect().await;
+            // Before the digest is built: yesterday is looked into, the rest is ruled out by yesterday's.
+            for session in [&mut connection, &mut other] {
+                days.push(inbox.claims(session).await);
+                for forms in &days {
+                    all_are(forms, session, "duplicate", &format!("day {nth}, before the run")).await;
+                }
+            }
+            let built = inbox.night(nth).await;
+            assert!(built[0].starts_with("build_digest"), "{built:?}");
+            for session in [&mut connection, &mut other] {
+                days.push(inbox.claims(session).await);
+                for forms in &days {
+                    all_are(forms, session, "duplicate", &format!("day {nth}, after the run")).await;
+                }
+            }
+        }
+        let mut work = connection.begin().await.unwrap();
+        let message = Claim {
+            consumer: inbox.consumer,
+            ..Claim::of(TABLE, random_id())
+        };
+        assert_eq!(message.outcome(&mut work).await, "fresh");
+        let relations: Vec<_> = locked(&mut work).await.into_iter().collect();
+        let wanted = [
+            "by_time",
+            "by_time_2027_06_22",
+            "by_time_digest_2",
+            "by_time_digest_2_pkey",
+        ];
+        assert_eq!(relations, wanted);
+        work.rollback().await.unwrap();
+        let mut work = connection.begin().await.unwrap();
+        let ids: Vec<_> = (0..50).map(|_| Some(random_id())).collect();
+        let forms = Forms::new(inbox.consumer, inbox.server.now());
+        let told = forms.batch(&mut work, &ids, None).await;
+        assert!(told.iter().all(|told| told == "fresh"), "{told:?}");
+        let relations: Vec<_> = locked(&mut work).await.into_iter().collect();
+        assert_eq!(relations, wanted, "a batch");
+    }
+}
+
+#[tokio::test]
+async fn each_night_one_slot_is_built_and_that_of_tomorrow_is_emptied() {
+    let inbox = Inbox::for_one().await;
+    let mut connection = inbox.deployment.database.connect().await;
+    inbox.claims(&mut connection).await;
+    assert_eq!(inbox.night(1).await, ["build_digest by_time_digest_0"]);
+    assert_eq!(inbox.night(2).await, ["build_digest by_time_digest_1"]);
+    assert_eq!(
+        inbox.night(3).await,
+        ["build_digest by_time_digest_2", "clear_digest by_time_digest_0"]
+    );
+    assert_eq!(
+        inbox.night(4).await,
+        ["build_digest by_time_digest_0", "clear_digest by_time_digest_1"]
+    );
+    assert_eq!(
+        inbox.covered(&mut connection).await,
+        ["-infinity to 2027-06-19", "-infinity to 2027-06-20"],
+    );
+    assert_eq!(inbox.night(4).await, Vec::<String>::new(), "once a day");
+    // Once days have expired, it says from when on it knows.
+    for nth in 5..=9 {
+        inbox.night(nth).await;
+    }
+    assert_eq!(
+        inbox.covered(&mut connection).await,
+        ["-infinity to 2027-06-24", "2027-06-17 to 2027-06-25"],
+    );
+    // Two nights without a run: what is in the slot goes with the build.
+    let last = inbox.claims(&mut connection).await;
+    assert_eq!(inbox.night(12).await, ["build_digest by_time_digest_2"]);
+    assert_eq!(
+        inbox.covered(&mut connection).await,
+        ["-infinity to 2027-06-24", "2027-06-18 to 2027-06-28"],
+    );
+    all_are(&last, &mut connection, "duplicate", "after two nights without a run").await;
+}
+
+#[tokio::test]
+async fn a_fingerprint_that_another_id_has_as_well_costs_a_look_and_nothing_else() {
+    let inbox = Inbox::for_one().await;
+    let mut connection = inbox.deployment.database.connect().await;
+    inbox.claims(&mut connection).await;
+    inbox.night(1).await;
+    let forms = Forms::new(None, inbox.server.now());
+    let changed = sqlx::query(
+        "update by_time_digest_0 as slot set fingerprints = fingerprints || decode(
+           (select string_agg(encode(int4send((uuid_hash_extended(id, slot.lock_key) << 32 >> 32)::int), 'hex'), '') from unnest($1) as id), 'hex')",
+    )
+    .bind(&forms.ids)
+    .execute(&mut connection)
+    .await
+    .unwrap();
+    assert!(changed.rows_affected() > 0);
+    all_are(&forms, &mut connection, "fresh", "its fingerprint is there").await;
+    all_are(&forms, &mut connection, "duplicate", "again").await;
+}
+
+#[tokio::test]
+async fn a_handler_that_is_open_over_midnight_keeps_the_digest_from_being_built_and_health_says_so() {
+    let inbox = Inbox::for_one().await;
+    let mut connection = inbox.deployment.database.connect().await;
+    inbox.claims(&mut connection).await;
+    inbox.night(1).await;
+    let mut handler = inbox.deployment.database.connect().await;
+    let open = Claim::of(TABLE, random_id());
+    let mut work = handler.begin().await.unwrap();
+    assert_eq!(open.outcome(&mut work).await, "fresh");
+    let pid = pid_of(&mut work).await;
+
+    inbox.come_to(2, TimeDelta::hours(3));
+    let report = inbox.deployment.pass().await;
+    let steps: Vec<_> = report
+        .steps()
+        .filter(|step| step.step.action.as_str() != "create")
+        .collect();
+    assert!(
+        matches!(&steps[0].outcome, StepOutcome::Failed { error, .. } if error.contains(&pid.to_string())),
+        "{steps:?}"
+    );
+    assert!(
+        matches!(&steps[1].outcome, StepOutcome::Skipped { why } if why.contains("could not be sealed")),
+        "{steps:?}"
+    );
+    assert_eq!(inbox.covered(&mut connection).await, ["-infinity to 2027-06-17"]);
+    let twin = open.behind_its_twin(&inbox.deployment.database).await;
+    work.commit().await.unwrap();
+    assert_eq!(twin.end().await.unwrap().0, "duplicate");
+    let built = inbox.night(2).await;
+    assert_eq!(built, ["build_digest by_time_digest_1"]);
+    assert_eq!(open.outcome(&mut connection).await, "duplicate");
+}
+
+#[tokio::test]
+async fn a_day_that_was_away_when_it_was_built_is_looked_into_when_it_is_back() {
+    let inbox = Inbox::for_one().await;
+    let mut connection = inbox.deployment.database.connect().await;
+    let first = inbox.claims(&mut connection).await;
+    inbox.night(1).await;
+    let second = inbox.claims(&mut connection).await;
+    inbox.night(2).await;
+    let third = inbox.claims(&mut connection).await;
+    // The run would attach it again at once; what is on another's name it leaves alone.
+    sql(
+        &mut connection,
+        "alter table by_time detach partition by_time_2027_06_17; alter table by_time_2027_06_17 rename to away",
+    )
+    .await;
+    inbox.night(3).await;
+    assert_eq!(
+        inbox.covered(&mut connection).await.last().unwrap(),
+        "2027-06-18 to 2027-06-19"
+    );
+    let fresh = inbox.claims(&mut connection).await;
+    sql(
+        &mut connection,
+        "alter table away rename to by_time_2027_06_17; alter table by_time attach partition by_time_2027_06_17
+         for values from ('2027-06-17 00:00+00') to ('2027-06-18 00:00+00')",
+    )
+    .await;
+    for (forms, when) in [
+        (&first, "before"),
+        (&second, "the day itself"),
+        (&third, "after"),
+        (&fresh, "today"),
+    ] {
+        all_are(forms, &mut connection, "duplicate", when).await;
+    }
+    inbox.night(4).await;
+    assert_eq!(
+        inbox.covered(&mut connection).await.last().unwrap(),
+        "-infinity to 2027-06-20"
+    );
+    for forms in [&first, &second, &third, &fresh] {
+        all_are(forms, &mut connection, "duplicate", "built anew").await;
+    }
+}
+
+#[tokio::test]
+async fn a_build_that_fails_leaves_the_digest_as_it_was() {
+    let inbox = Inbox::for_one().await;
+    let mut connection = inbox.deployment.database.connect().await;
+    let first = inbox.claims(&mut connection).await;
+    inbox.night(1).await;
+    let second = inbox.claims(&mut connection).await;
+    sql(
+        &mut connection,
+        "alter table by_time_digest_1 add check (hash_from < 0)",
+    )
+    .await;
+    inbox.come_to(2, TimeDelta::hours(3));
+    let report = inbox.deployment.pass().await;
+    let failed: Vec<_> = report
+        .steps()
+        .filter(|step| matches!(step.outcome, StepOutcome::Failed { .. }))
+        .collect();
+    assert_eq!(failed.len(), 1, "{failed:?}");
+    assert_eq!(failed[0].step.action.as_str(), "build_digest");
+    assert_eq!(inbox.covered(&mut connection).await, ["-infinity to 2027-06-17"]);
+    for forms in [&first, &second] {
+        all_are(forms, &mut connection, "duplicate", "beside the failure").await;
+    }
+    sql(
+        &mut connection,
+        "alter table by_time_digest_1 drop constraint by_time_digest_1_hash_from_check",
+    )
+    .await;
+    assert_eq!(inbox.night(2).await, ["build_digest by_time_digest_1"]);
+    all_are(&second, &mut connection, "duplicate", "after it").await;
+}
+
+#[tokio::test]
+async fn a_digest_of_other_hashes_is_not_believed() {
+    let inbox = Inbox::for_one().await;
+    let mut connection = inbox.deployment.database.connect().await;
+    let first = inbox.claims(&mut connection).await;
+    inbox.night(1).await;
+    sql(
+        &mut connection,
+        "update by_time_digest_0 set lock_key = lock_key + 1, fingerprints = ''",
+    )
+    .await;
+    all_are(&first, &mut connection, "duplicate", "of another lock key").await;
+    assert_eq!(inbox.night(1).await, ["build_digest by_time_digest_0"]);
+    all_are(&first, &mut connection, "duplicate", "built anew").await;
+}
+
+/// The other way round: were a day covered that can still be written into, this very check would show it.
+#[tokio::test]
+async fn a_digest_that_covered_a_day_too_early_would_let_a_message_be_processed_twice() {
+    let inbox = Inbox::for_one().await;
+    let mut connection = inbox.deployment.database.connect().await;
+    inbox.night(1).await;
+    let message = Claim::of(TABLE, random_id());
+    assert_eq!(message.outcome(&mut connection).await, "fresh");
+    inbox.come_to(2, TimeDelta::minutes(1));
+    sql(
+        &mut connection,
+        "insert into by_time_digest_1
+         select hash_from, lock_key, covered_from, covered_to + interval '24 hours', fingerprints from by_time_digest_0",
+    )
+    .await;
+    assert_eq!(
+        message.outcome(&mut connection).await,
+        "fresh",
+        "the digest is asked at all"
+    );
+}
+
+#[tokio::test]
+async fn it_can_be_switched_on_and_off_in_place() {
+    let mut inbox = Inbox::for_one().await;
+    let mut connection = inbox.deployment.database.connect().await;
+    let first = inbox.claims(&mut connection).await;
+    inbox.night(1).await;
+    inbox.deployment.specs[0].policy.digest = false;
+    assert_eq!(codes(&inbox.deployment.plan().await[0].plan), ["claim_drift"]);
+    inbox.deployment.init().await.unwrap();
+    all_are(&first, &mut connection, "duplicate", "without").await;
+    let slots: i64 = sqlx::query_scalar("select count(*) from pg_class where relname like 'by_time_digest%'")
+        .fetch_one(&mut connection)
+        .await
+        .unwrap();
+    assert_eq!(slots, 0);
+    assert!(inbox.deployment.done().await.is_empty());
+    inbox.deployment.specs[0].policy.digest = true;
+    inbox.deployment.init().await.unwrap();
+    all_are(&first, &mut connection, "duplicate", "not built yet").await;
+    assert_eq!(inbox.night(1).await, ["build_digest by_time_digest_0"]);
+    all_are(&first, &mut connection, "duplicate", "with").await;
+    inbox.claims(&mut connection).await;
+}
+
+#[tokio::test]
+async fn a_table_of_somebody_else_s_is_not_taken_for_a_slot() {
+    let server = ClockServer::start(&[]).await;
+    let mut spec = spec("public.by_time");
+    (spec.policy.seal_days, spec.policy.digest) = (true, true);
+    let deployment = Deployment::new(server.database().await, server.clock(), vec![spec]);
+    let mut connection = deployment.database.connect().await;
+    sql(&mut connection, "create table by_time_digest_1 (note text)").await;
+    let error = deployment.init().await.unwrap_err();
+    assert!(error.to_string().contains("by_time_digest_1"), "{error}");
+}
