@@ -180,12 +180,22 @@ pub(super) async fn run<T, E: Into<BoxError>>(
     result.map_err(|error| ProcessError::Handler(error.into()))
 }
 
-/// The output of a future, unless it takes longer. No runtime is asked: the consumer's may be any.
+/// The output of a future, unless it takes longer.
 pub(super) async fn within<F: Future>(limit: Duration, future: F) -> Option<F::Output> {
-    match select(pin!(future), Delay::new(limit)).await {
+    match select(pin!(future), pin!(sleep(limit))).await {
         Either::Left((output, _)) => Some(output),
         Either::Right(_) => None,
     }
+}
+
+/// Waits so long, by the timer of tokio where that is the consumer's runtime, and by one that asks no runtime elsewhere. That one
+/// has a thread of its own, which is woken at each beginning and end of a wait, and each delivery has several that never end.
+pub(super) async fn sleep(pause: Duration) {
+    #[cfg(feature = "middleware")]
+    if tokio::runtime::Handle::try_current().is_ok() {
+        return tokio::time::sleep(pause).await;
+    }
+    Delay::new(pause).await;
 }
 
 /// A pause before the next attempt: longer each time, and never the same for two who collided.
@@ -195,5 +205,5 @@ pub(super) async fn pause(attempt: u32) {
     const LONGEST_MS: u64 = 1_000;
     let ceiling = (SHORTEST_MS << attempt.min(7)).min(LONGEST_MS);
     let jitter = RandomState::new().hash_one(attempt) % ceiling;
-    Delay::new(Duration::from_millis(ceiling / 2 + jitter / 2)).await;
+    sleep(Duration::from_millis(ceiling / 2 + jitter / 2)).await;
 }
