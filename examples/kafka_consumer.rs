@@ -26,17 +26,17 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let pool = PgPoolOptions::new()
         .max_connections(u32::try_from(CONCURRENCY)?)
         .acquire_timeout(Duration::from_secs(5))
-        .connect(&env::var("DATABASE_URL")?)
+        .connect(&variable("DATABASE_URL")?)
         .await?;
     let inbox = Inbox::open(&mut *pool.acquire().await?, "public.inbox")
         .await?
         .with_handler_timeout(Duration::from_secs(30));
     let mut config = ClientConfig::new();
     config
-        .set("bootstrap.servers", env::var("KAFKA_BROKERS")?)
-        .set("group.id", env::var("KAFKA_GROUP")?);
-    let rejected = Rejected::to_topic(env::var("KAFKA_DEAD_LETTER")?);
-    let source = KafkaSource::new(config, [env::var("KAFKA_TOPIC")?], rejected)?;
+        .set("bootstrap.servers", variable("KAFKA_BROKERS")?)
+        .set("group.id", variable("KAFKA_GROUP")?);
+    let rejected = Rejected::to_topic(variable("KAFKA_DEAD_LETTER")?);
+    let source = KafkaSource::new(config, [variable("KAFKA_TOPIC")?], rejected)?;
     let shutdown = async {
         // Where it cannot be listened for, nothing ends the consumer but a signal that kills.
         if tokio::signal::ctrl_c().await.is_err() {
@@ -48,6 +48,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .run(source, shutdown, handle)
         .await;
     Ok(())
+}
+
+fn variable(name: &str) -> Result<String, String> {
+    env::var(name).map_err(|_| format!("set {name}; the first lines of this example say to what"))
 }
 
 /// The business work. All of it goes through `tx`; what does not is neither rolled back nor done only once.

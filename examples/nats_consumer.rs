@@ -27,19 +27,19 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let pool = PgPoolOptions::new()
         .max_connections(u32::try_from(CONCURRENCY)?)
         .acquire_timeout(Duration::from_secs(5))
-        .connect(&env::var("DATABASE_URL")?)
+        .connect(&variable("DATABASE_URL")?)
         .await?;
     let inbox = Inbox::open(&mut *pool.acquire().await?, "public.inbox")
         .await?
         .with_handler_timeout(Duration::from_secs(30));
-    let client = async_nats::connect(env::var("NATS_URL")?).await?;
+    let client = async_nats::connect(variable("NATS_URL")?).await?;
     let source = NatsSource::new(
         async_nats::jetstream::new(client),
-        env::var("NATS_STREAM")?,
-        env::var("NATS_CONSUMER")?,
+        variable("NATS_STREAM")?,
+        variable("NATS_CONSUMER")?,
         CONCURRENCY,
     )
-    .with_dead_letter(env::var("NATS_DEAD_LETTER")?);
+    .with_dead_letter(variable("NATS_DEAD_LETTER")?);
     let shutdown = async {
         // Where it cannot be listened for, nothing ends the consumer but a signal that kills.
         if tokio::signal::ctrl_c().await.is_err() {
@@ -51,6 +51,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .run(source, shutdown, handle)
         .await;
     Ok(())
+}
+
+fn variable(name: &str) -> Result<String, String> {
+    env::var(name).map_err(|_| format!("set {name}; the first lines of this example say to what"))
 }
 
 /// The business work. All of it goes through `tx`; what does not is neither rolled back nor done only once.

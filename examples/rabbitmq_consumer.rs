@@ -26,14 +26,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let pool = PgPoolOptions::new()
         .max_connections(CONCURRENCY.into())
         .acquire_timeout(Duration::from_secs(5))
-        .connect(&env::var("DATABASE_URL")?)
+        .connect(&variable("DATABASE_URL")?)
         .await?;
     let inbox = Inbox::open(&mut *pool.acquire().await?, "public.inbox")
         .await?
         .with_handler_timeout(Duration::from_secs(30));
     // The default exchange: its routing keys are the names of queues.
-    let source = RabbitSource::new(env::var("AMQP_URL")?, env::var("AMQP_QUEUE")?, CONCURRENCY)
-        .with_dead_letter("", Some(env::var("AMQP_DEAD_LETTER_QUEUE")?));
+    let source = RabbitSource::new(variable("AMQP_URL")?, variable("AMQP_QUEUE")?, CONCURRENCY)
+        .with_dead_letter("", Some(variable("AMQP_DEAD_LETTER_QUEUE")?));
     let shutdown = async {
         // Where it cannot be listened for, nothing ends the consumer but a signal that kills.
         if tokio::signal::ctrl_c().await.is_err() {
@@ -45,6 +45,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .run(source, shutdown, handle)
         .await;
     Ok(())
+}
+
+fn variable(name: &str) -> Result<String, String> {
+    env::var(name).map_err(|_| format!("set {name}; the first lines of this example say to what"))
 }
 
 /// The business work. All of it goes through `tx`; what does not is neither rolled back nor done only once.

@@ -1,7 +1,7 @@
 //! What the claim functions answer.
 
 use chrono::{DateTime, Utc};
-use sqlx::{Row, postgres::PgRow};
+use sqlx::{Row, ValueRef, postgres::PgRow};
 
 use super::{ClaimError, ClaimErrorKind, Message};
 
@@ -66,10 +66,7 @@ pub(super) struct Receipt {
 impl Answer {
     pub(super) fn read(row: &PgRow, inbox: &str, message: &Message) -> Result<Self, sqlx::Error> {
         let outcome: String = row.try_get("outcome")?;
-        let processed_at = match row.try_get::<Option<i64>, _>("processed_at_us")? {
-            Some(micros) => Some(instant(micros)?),
-            None => None,
-        };
+        let processed_at = text(row, "processed_at")?.map(instant).transpose()?;
         let id = message.id();
         let error = |kind, what: String| Err(ClaimError::noticed(kind, what));
         let claim = match (outcome.as_str(), processed_at) {
@@ -101,16 +98,58 @@ impl Answer {
         };
         Ok(Self {
             claim,
-            clock: instant(row.try_get("clock_us")?)?,
+            clock: instant(text(row, "clock")?.unwrap_or_default())?,
             receipt: Receipt {
                 claimed_at: processed_at,
-                transaction_id: row.try_get("transaction_id")?,
+                transaction_id: text(row, "transaction_id")?.map(str::to_owned),
             },
         })
     }
 }
 
-fn instant(micros: i64) -> Result<DateTime<Utc>, sqlx::Error> {
-    DateTime::from_timestamp_micros(micros)
-        .ok_or_else(|| sqlx::Error::Decode(format!("{micros} us after 1970 is no instant").into()))
+/// A value as the server writes it: what is asked by a simple query comes as text, whatever its type is.
+fn text<'r>(row: &'r PgRow, column: &str) -> Result<Option<&'r str>, sqlx::Error> {
+    let value = row.try_get_raw(column)?;
+    match value.is_null() {
+        true => Ok(None),
+        false => value.as_str().map(Some).map_err(sqlx::Error::Decode),
+    }
+}
+
+/// The instant that lies so many seconds after 1970: a decimal number with six places at most.
+fn instant(seconds: &str) -> Result<DateTime<Utc>, sqlx::Error> {
+    let (whole, fraction) = seconds.split_once('.').unwrap_or((seconds, ""));
+    let nanos = format!("{fraction:0<9}");
+    // None is before 1970: the functions take no such time.
+    let instant = match (whole.parse(), nanos.parse(), nanos.len()) {
+        (Ok(whole @ 0..), Ok(nanos), 9) => DateTime::from_timestamp(whole, nanos),
+        _ => None,
+    };
+    instant.ok_or_else(|| sqlx::Error::Decode(format!("{seconds:?} seconds after 1970 is no instant").into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instants_are_read_to_the_microsecond() {
+        let read = |seconds: &str| instant(seconds).map(|instant| instant.timestamp_micros()).ok();
+        for (seconds, micros) in [
+            ("1796236800.123456", Some(1_796_236_800_123_456)),
+            ("1796236800.000001", Some(1_796_236_800_000_001)),
+            ("0", Some(0)),
+            ("253402300799.999999", Some(253_402_300_799_999_999)),
+            ("1796236800.5", Some(1_796_236_800_500_000)),
+            ("-0.5", None),
+            ("-1", None),
+            ("", None),
+            ("Infinity", None),
+            ("1.0000000001", None),
+            ("1.-5", None),
+            ("1.5e3", None),
+        ] {
+            assert_eq!(read(seconds), micros, "{seconds}");
+        }
+    }
 }

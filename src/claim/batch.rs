@@ -9,7 +9,7 @@ use super::{
     answer::{Answer, Receipt},
     outcome::label_of,
     process::Fate,
-    unit::{Unit, commit, roll_back, run},
+    unit::{Commit, Unit, commit, roll_back, run},
 };
 
 /// How often a batch is begun again without the messages that failed in it. Failures are found all at once, so the second
@@ -97,9 +97,9 @@ impl Inbox {
             return Ok(claimed.outcome(Fate::Committed, value));
         };
         let committed = commit(tx, receipt).await;
-        let committed = unit.end_committed(committed)?;
+        unit.end(matches!(committed, Ok(Commit::Done)));
         // All claims stood in one transaction: what became of one became of all.
-        let fate = self.fate(pool, first, receipt, committed).await?;
+        let fate = self.fate(pool, first, receipt, committed?).await?;
         Ok(claimed.outcome(fate, value))
     }
 
@@ -195,8 +195,8 @@ impl Inbox {
             });
         };
         let committed = commit(tx, &receipt).await;
-        let committed = unit.end_committed(committed)?;
-        let fate = self.fate(pool, first, &receipt, committed).await?;
+        unit.end(matches!(committed, Ok(Commit::Done)));
+        let fate = self.fate(pool, first, &receipt, committed?).await?;
         let ends = worked.ended.into_iter().map(|(place, end)| (place, under(fate, end)));
         Ok(Round {
             committed: true,

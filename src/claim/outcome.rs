@@ -116,10 +116,6 @@ pub enum ProcessError {
     /// The handler ended the transaction that it was given, by a COMMIT or ROLLBACK of its own.
     #[error("the handler ended the transaction of its claim itself")]
     TransactionEnded,
-    /// The handler began a transaction inside the one that it was given, and leaked it (`std::mem::forget`, say): the driver
-    /// would have released its savepoint and called that the commit.
-    #[error("the handler left a savepoint open: the transaction of its claim was not committed")]
-    SavepointLeft,
     /// The server refused the commit: a deferred constraint, a serialization failure.
     #[error("the transaction could not be committed")]
     Commit(#[source] sqlx::Error),

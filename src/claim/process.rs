@@ -18,9 +18,8 @@ impl Inbox {
     /// 1. The transaction is READ COMMITTED in an inbox with `processed_at` routing, whatever the session's default is.
     /// 2. A duplicate, or a message in flight, ends it; the handler does not run.
     /// 3. The handler runs within its timeout. When it fails, everything is rolled back, the claim too.
-    /// 4. Before COMMIT the transaction is asked whether it is still the claim's and not aborted: the server answers COMMIT
-    ///    in an aborted transaction with ROLLBACK, which the driver reports as success. This is the one round trip that a
-    ///    transaction written by hand does not have.
+    /// 4. In one round trip, before COMMIT, the server compares the transaction with the claim's, which fails in an aborted one: it
+    ///    answers COMMIT there with ROLLBACK, which the driver reports as success.
     /// 5. If the connection is lost while COMMIT is outstanding, the journal is asked on a new one whether it took effect.
     ///
     /// A serialization failure or a deadlock, in the claim, in the handler or at the commit, makes the whole unit be tried
@@ -89,8 +88,8 @@ impl Inbox {
             }
         };
         let committed = commit(tx, &receipt).await;
-        let committed = unit.end_committed(committed)?;
-        Ok(match self.fate(pool, message, &receipt, committed).await? {
+        unit.end(matches!(committed, Ok(Commit::Done)));
+        Ok(match self.fate(pool, message, &receipt, committed?).await? {
             Fate::Committed => Outcome::Done(value),
             Fate::Unknown => Outcome::Unknown,
         })

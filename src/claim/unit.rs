@@ -2,7 +2,8 @@
 //!
 //! The invariant: a connection goes back to its pool only after its transaction has ended and the server has said so. A unit
 //! that is dropped half-way, because its future was cancelled or its handler panicked, closes the connection, and the server
-//! rolls back. A pool that is handed a connection in that state would give the open transaction to its next borrower.
+//! rolls back. A pool that is handed a connection in that state would give the open transaction to its next borrower. What is
+//! open behind a commit is empty, and ends with what the pool asks the connection before it takes it.
 
 use std::{
     future::Future,
@@ -11,15 +12,19 @@ use std::{
 };
 
 use futures_timer::Delay;
-use futures_util::future::{Either, select};
+use futures_util::{
+    StreamExt,
+    future::{Either, select},
+};
 use sqlx::{
-    Connection, PgPool, Postgres, Row, Transaction,
+    AssertSqlSafe, Connection, PgPool, Postgres, Transaction,
+    error::DatabaseError,
     pool::PoolConnection,
     postgres::{PgDatabaseError, PgSeverity},
 };
 
 use super::{BoxError, ClaimErrorKind, Inbox, ProcessError, answer::Receipt};
-use crate::pure::Routing;
+use crate::pure::{Routing, Sql, render};
 
 /// The longest wait for the answer to a ROLLBACK: a statement that the handler walked away from may still be running.
 const ROLLBACK_LIMIT: Duration = Duration::from_secs(5);
@@ -79,21 +84,8 @@ impl<'i> Unit<'i> {
         }
     }
 
-    /// Ends the unit as [`commit`] came out.
-    ///
-    /// # Errors
-    /// When nothing was committed: then also, when the driver took a savepoint for the transaction.
-    pub(super) fn end_committed(self, committed: Result<Commit, ProcessError>) -> Result<Commit, ProcessError> {
-        let committed = match committed {
-            Ok(Commit::Done) if self.is_in_transaction() => Err(ProcessError::SavepointLeft),
-            committed => committed,
-        };
-        self.end(matches!(committed, Ok(Commit::Done)));
-        committed
-    }
-
     /// Whether the driver counts a transaction yet. It ends the innermost one that it knows of: where a handler has begun one
-    /// inside and leaked it, COMMIT and ROLLBACK were a RELEASE and a ROLLBACK TO, and the claim is still open.
+    /// inside and leaked it, its ROLLBACK was a ROLLBACK TO.
     fn is_in_transaction(&self) -> bool {
         self.connection
             .as_ref()
@@ -113,32 +105,46 @@ impl Drop for Unit<'_> {
     }
 }
 
-/// Commits, once it is certain that there is something to commit: the transaction's id is asked for. An aborted transaction
-/// answers with an error, where COMMIT would be answered with ROLLBACK and the driver report success. Another id than the
-/// claim's, or none, means that the handler ended the transaction itself.
+/// Commits, if there is something to commit: in the same round trip, and before, the server compares the transaction with the
+/// claim's. In an aborted one the comparison fails, where COMMIT alone would be answered with ROLLBACK and the driver report
+/// success. Another one than the claim's, or none, means that the handler ended the transaction itself.
+///
+/// It is no COMMIT of the driver's: where a handler has begun a transaction inside and leaked it, that would be a RELEASE.
 ///
 /// # Errors
 /// When nothing was committed.
 pub(super) async fn commit(mut tx: Transaction<'_, Postgres>, receipt: &Receipt) -> Result<Commit, ProcessError> {
-    let asked = sqlx::raw_sql(include_str!("../../sql/client/transaction_id.sql"))
-        .fetch_one(&mut *tx)
-        .await
-        .and_then(|row| row.try_get::<Option<String>, _>("transaction_id"));
-    match asked {
-        Ok(found) if found.is_some() && found == receipt.transaction_id => {}
-        Ok(_) => return Err(ProcessError::TransactionEnded),
-        Err(error) if ClaimErrorKind::of(&error) == ClaimErrorKind::Aborted => {
-            return Err(ProcessError::ErrorPassedOver(error));
+    let Some(transaction_id) = &receipt.transaction_id else {
+        return Err(ProcessError::TransactionEnded);
+    };
+    let query = render(
+        include_str!("../../sql/client/commit.sql"),
+        &[("transaction_id", Sql::text(transaction_id))],
+    );
+    let mut is_of_the_claim = false;
+    let committing = async {
+        let mut answers = sqlx::raw_sql(AssertSqlSafe(query)).fetch_many(&mut *tx);
+        while let Some(answer) = answers.next().await {
+            is_of_the_claim |= answer?.is_right();
         }
-        Err(error) => return Err(ProcessError::Connection(error)),
-    }
-    match within(COMMIT_LIMIT, tx.commit()).await {
+        Ok(())
+    };
+    match within(COMMIT_LIMIT, committing).await {
         Some(Ok(())) => Ok(Commit::Done),
         // An error, and not the end of the session: the server has rolled back.
-        Some(Err(error)) if is_plain_error(&error) => Err(ProcessError::Commit(error)),
+        Some(Err(error)) if is_plain_error(&error) => Err(match ClaimErrorKind::of(&error) {
+            _ if is_of_the_claim => ProcessError::Commit(error),
+            ClaimErrorKind::Aborted => ProcessError::ErrorPassedOver(error),
+            _ if is_division_by_zero(&error) => ProcessError::TransactionEnded,
+            _ => ProcessError::Commit(error),
+        }),
         Some(Err(error)) => Ok(Commit::Unanswered(error)),
         None => Ok(Commit::Unanswered(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into()))),
     }
+}
+
+fn is_division_by_zero(error: &sqlx::Error) -> bool {
+    error.as_database_error().and_then(DatabaseError::code).as_deref() == Some("22012")
 }
 
 /// Whether the server answered with an error after which the session goes on. A pooler's word that the server is gone is
@@ -174,12 +180,22 @@ pub(super) async fn run<T, E: Into<BoxError>>(
     result.map_err(|error| ProcessError::Handler(error.into()))
 }
 
-/// The output of a future, unless it takes longer. No runtime is asked: the consumer's may be any.
+/// The output of a future, unless it takes longer.
 pub(super) async fn within<F: Future>(limit: Duration, future: F) -> Option<F::Output> {
-    match select(pin!(future), Delay::new(limit)).await {
+    match select(pin!(future), pin!(sleep(limit))).await {
         Either::Left((output, _)) => Some(output),
         Either::Right(_) => None,
     }
+}
+
+/// Waits so long, by the timer of tokio where that is the consumer's runtime, and by one that asks no runtime elsewhere. That one
+/// has a thread of its own, which is woken at each beginning and end of a wait, and each delivery has several that never end.
+pub(super) async fn sleep(pause: Duration) {
+    #[cfg(feature = "middleware")]
+    if tokio::runtime::Handle::try_current().is_ok() {
+        return tokio::time::sleep(pause).await;
+    }
+    Delay::new(pause).await;
 }
 
 /// A pause before the next attempt: longer each time, and never the same for two who collided.
@@ -189,5 +205,5 @@ pub(super) async fn pause(attempt: u32) {
     const LONGEST_MS: u64 = 1_000;
     let ceiling = (SHORTEST_MS << attempt.min(7)).min(LONGEST_MS);
     let jitter = RandomState::new().hash_one(attempt) % ceiling;
-    Delay::new(Duration::from_millis(ceiling / 2 + jitter / 2)).await;
+    sleep(Duration::from_millis(ceiling / 2 + jitter / 2)).await;
 }

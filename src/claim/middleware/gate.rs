@@ -6,8 +6,9 @@ use std::{
     time::Duration,
 };
 
-use futures_timer::Delay;
 use tokio::sync::watch;
+
+use crate::claim::unit::sleep;
 
 /// What a consumer is doing, for a readiness probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -127,7 +128,7 @@ impl Gate {
         tokio::select! {
             biased;
             _ = state.wait_for(|state| *state == State::Draining) => false,
-            () = Delay::new(pause) => true,
+            () = sleep(pause) => true,
         }
     }
 }

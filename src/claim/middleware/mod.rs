@@ -27,6 +27,7 @@ mod batch;
 mod collected;
 mod consumer;
 mod delivery;
+mod drive;
 mod failures;
 mod gate;
 mod ids;

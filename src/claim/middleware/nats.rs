@@ -13,7 +13,7 @@
 //! [`super::IdSource::Coordinates`] are the stream, the instant at which it was created, and the sequence in it: a stream that
 //! is deleted and made again does not repeat them.
 
-use std::{borrow::Cow, time::Duration};
+use std::{borrow::Cow, pin::pin, time::Duration};
 
 use async_nats::{
     HeaderMap,
@@ -23,14 +23,13 @@ use async_nats::{
         consumer::{AckPolicy, PullConsumer, pull},
     },
 };
-use futures_timer::Delay;
 use futures_util::{
     StreamExt,
     future::{Either, select},
 };
 
 use super::{Delivery, Rejection, Source};
-use crate::claim::BoxError;
+use crate::claim::{BoxError, unit::sleep};
 
 /// The name of the header that JetStream calls the id of a message.
 const ID_HEADER: &str = "Nats-Msg-Id";
@@ -105,7 +104,7 @@ impl NatsSource {
     /// The client connects anew by itself and says nothing of it, so it is looked at now and then.
     async fn next_message(&self, messages: &mut pull::Stream) -> Result<jetstream::Message, BoxError> {
         loop {
-            match select(messages.next(), Delay::new(CONNECTION_POLL)).await {
+            match select(messages.next(), pin!(sleep(CONNECTION_POLL))).await {
                 Either::Left((Some(message), _)) => return Ok(message?),
                 Either::Left((None, _)) => return Err("the stream of messages has ended".into()),
                 Either::Right(_) if self.context.client().connection_state() == State::Connected => {}

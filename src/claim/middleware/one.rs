@@ -8,7 +8,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use futures_timer::Delay;
 use futures_util::{
     FutureExt,
     future::{Either, select},
@@ -26,7 +25,10 @@ use super::{
     table::{Attempt, Judgement, judge},
     work::Work,
 };
-use crate::claim::{Inbox, Message, Outcome, unit::within};
+use crate::claim::{
+    Inbox, Message, Outcome,
+    unit::{sleep, within},
+};
 
 /// The longest wait for the database's answer to whether it is there.
 const PROBE_LIMIT: Duration = Duration::from_secs(5);
@@ -301,7 +303,7 @@ pub(super) async fn keeping_the_broker_patient<D: Delivery, F: Future>(deliverie
     };
     let signals = async {
         loop {
-            Delay::new(interval).await;
+            sleep(interval).await;
             for delivery in deliveries {
                 delivery.in_progress().await;
             }

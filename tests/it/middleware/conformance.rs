@@ -68,6 +68,7 @@ on_each_broker! {
         outages::m1_acks_that_are_lost_with_the_broker_are_followed_by_duplicates_that_are_acked,
         outages::m11_while_the_database_is_away_nothing_is_acked_or_dead_lettered_and_the_consumer_is_not_ready,
         outages::m11_a_database_that_is_restarted_costs_no_message_and_doubles_none,
+        outages::a_message_whose_commit_is_unknown_is_not_acked_and_its_redelivery_decides,
         outages::a_day_without_a_partition_pauses_the_consumer_until_there_is_one,
         waiting::m4_a_message_in_flight_is_held_and_seldom_given_back,
         waiting::m7_a_handler_slower_than_the_ack_timeout_does_its_work_once,

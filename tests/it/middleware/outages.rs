@@ -1,19 +1,22 @@
 //! The broker, the database or the day's partition is away.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::{
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
+};
 
-use inboxd::claim::middleware::State;
+use inboxd::claim::middleware::{IdSource, State};
 use sqlx::{Postgres, Transaction};
-use tokio::sync::Notify;
+use tokio::sync::{Mutex, Notify};
 
 use super::{
-    broker::Broker,
-    place::{Place, pool_of, work},
+    broker::{Broker, ID},
+    place::{Place, consumer, pool_of, work},
 };
 use crate::support::{
     claims::eventually,
     inbox::{Deployment, spec},
-    proxy::Proxy,
+    proxy::{Cut, Proxy},
     server,
 };
 
@@ -88,6 +91,30 @@ pub(super) async fn m11_a_database_that_is_restarted_costs_no_message_and_double
     };
     place.run(&consumer, until, &handler).await;
     place.run_dry(&consumer, &handler).await;
+    place.assert_done_once(&ids).await;
+}
+
+/// The commit took effect or did not, and no connection comes through on which it could be asked.
+pub(super) async fn a_message_whose_commit_is_unknown_is_not_acked_and_its_redelivery_decides<B: Broker>() {
+    let place = Place::<B>::new().await;
+    let mut ids = Vec::new();
+    for cut in [Cut::Before, Cut::After] {
+        let proxy = Mutex::new(Proxy::in_front_of(&place.deployment.database).await);
+        let inbox = place.inbox().await.with_settle_timeout(Duration::from_millis(300));
+        let options = proxy.lock().await.options();
+        let one = consumer(inbox, pool_of(options), IdSource::header(ID)).with_attempts(1);
+        ids.extend(place.published(2).await);
+        let handler = async |tx: &mut Transaction<'_, Postgres>, delivery: &B::Delivery| {
+            work(tx, delivery).await?;
+            let mut proxy = proxy.lock().await;
+            proxy.refuse().await;
+            proxy.cut("commit", cut);
+            Ok::<_, sqlx::Error>(())
+        };
+        let is_cut = eventually("the commit is cut", async || proxy.lock().await.cuts() > 0);
+        place.run(&one, is_cut, handler).await;
+        place.run_dry(&place.consumer().await, work).await;
+    }
     place.assert_done_once(&ids).await;
 }
 

@@ -90,7 +90,7 @@ impl<B: Broker> Place<B> {
         consumer(self.inbox().await, self.pool.clone(), id)
     }
 
-    async fn inbox(&self) -> Inbox {
+    pub(super) async fn inbox(&self) -> Inbox {
         let mut connection = self.deployment.database.connect().await;
         Inbox::open(&mut connection, "public.inbox").await.unwrap()
     }

@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::server::TestDatabase;
 
 /// Long enough for a loaded machine; only a test that fails waits for it.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(90);
 
 /// What `<t>_try_claim` answers.
 pub(crate) type Answer = (String, Option<DateTime<Utc>>);

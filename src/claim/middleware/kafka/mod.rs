@@ -33,7 +33,7 @@ use rdkafka::ClientConfig;
 use tokio::sync::watch;
 
 use super::Source;
-use crate::claim::BoxError;
+use crate::claim::{BoxError, unit::sleep};
 
 mod dead_letters;
 mod delivery;
@@ -200,7 +200,7 @@ impl Source for KafkaSource {
                     let pause = due.saturating_duration_since(Instant::now());
                     tokio::select! {
                         () = desk.changed.notified() => {}
-                        () = futures_timer::Delay::new(pause) => {}
+                        () = sleep(pause) => {}
                     }
                 }
                 None => desk.changed.notified().await,

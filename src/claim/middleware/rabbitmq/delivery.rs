@@ -2,7 +2,6 @@
 
 use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
 
-use futures_timer::Delay;
 use futures_util::FutureExt;
 use lapin::{
     BasicProperties,
@@ -14,7 +13,7 @@ use super::{
     super::{Delivery, Rejection},
     dead_letter::{DeadLetter, Publisher},
 };
-use crate::claim::BoxError;
+use crate::claim::{BoxError, unit::sleep};
 
 /// Where a quorum queue puts how often it has delivered the message before.
 const DELIVERY_COUNT: &str = "x-delivery-count";
@@ -158,7 +157,7 @@ impl Delivery for RabbitDelivery {
                 Ok(()) => self.ack().await,
                 Err(error) => {
                     // It will be no better the next moment.
-                    Delay::new(REJECT_PAUSE).await;
+                    sleep(REJECT_PAUSE).await;
                     self.requeue().await?;
                     Err(error)
                 }

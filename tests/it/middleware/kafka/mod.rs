@@ -39,6 +39,7 @@ use uuid::Uuid;
 pub(super) use self::conformance::Kafka;
 
 use crate::support::{
+    claims::eventually,
     inbox::{Deployment, random_id, spec, sql},
     kafka::Broker,
     pool,
@@ -280,22 +281,6 @@ async fn work(tx: &mut Transaction<'_, Postgres>, delivery: &KafkaDelivery) -> R
 
 async fn in_time<F: Future>(running: F) -> F::Output {
     tokio::time::timeout(PATIENCE, running).await.expect("it ends in time")
-}
-
-/// Returns once a question is answered with yes.
-async fn eventually(what: &str, question: impl AsyncFn() -> bool) {
-    let ask = async {
-        let mut tick = tokio::time::interval(Duration::from_millis(20));
-        loop {
-            tick.tick().await;
-            if question().await {
-                return;
-            }
-        }
-    };
-    tokio::time::timeout(PATIENCE, ask)
-        .await
-        .unwrap_or_else(|_| panic!("waited in vain until {what}"));
 }
 
 /// A text header of a record.

@@ -259,17 +259,16 @@ impl Shared {
                 let mut armed = self.armed.lock().unwrap();
                 let cut = armed.take_if(|(word, _)| begins_with(text, word)).map(|(_, cut)| cut);
                 self.seen.send_modify(|seen| {
-                    seen.round_trips += 1;
                     seen.queries.push(text.to_owned());
                     seen.cuts += usize::from(cut.is_some());
                 });
                 cut
             }
-            (b'S', _) => {
-                self.seen.send_modify(|seen| seen.round_trips += 1);
-                None
-            }
             _ => None,
         }
+    }
+
+    fn count_round_trip(&self) {
+        self.seen.send_modify(|seen| seen.round_trips += 1);
     }
 }

@@ -123,7 +123,13 @@ async fn a_commit_that_is_cut_after_it_happens_and_its_client_does_not_know() {
 
 #[test]
 fn a_word_is_a_whole_word_in_any_case_behind_comments() {
-    for text in ["commit", "  COMMIT;", "Commit prepared 'x'", "-- why\n  commit"] {
+    for text in [
+        "commit",
+        "  COMMIT;",
+        "Commit prepared 'x'",
+        "-- why\n  commit",
+        "-- why\nselect 1;\ncommit and chain",
+    ] {
         assert!(begins_with(text, "COMMIT"), "{text}");
     }
     for text in [

@@ -47,6 +47,11 @@ impl<'a> Message<'a> {
         std::str::from_utf8(self.body.strip_suffix(&[0])?).ok()
     }
 
+    /// Whether the server says when it is ready again.
+    fn asks(&self) -> bool {
+        matches!(self.kind, b'Q' | b'S')
+    }
+
     /// Whether it starts the session, and not merely asks for encryption first.
     fn starts(&self) -> bool {
         const PROTOCOL_3: &[u8] = &[0, 3];
@@ -54,8 +59,13 @@ impl<'a> Message<'a> {
     }
 }
 
-/// Whether a statement's first word is this one. Comments in front, as our own statements have, do not count.
+/// Whether the first word of a statement is this one, where several may be sent at once. Comments in front, as our own statements
+/// have, do not count.
 pub(super) fn begins_with(text: &str, word: &str) -> bool {
+    text.split(';').any(|statement| statement_begins_with(statement, word))
+}
+
+fn statement_begins_with(text: &str, word: &str) -> bool {
     let mut text = text.trim_start();
     while text.starts_with("--") {
         text = text.split_once('\n').map_or("", |(_, rest)| rest).trim_start();
@@ -115,8 +125,12 @@ async fn requests(
     const TERMINATE: &[u8] = b"X\0\0\0\x04";
     let (mut buffer, mut started) = (Vec::new(), false);
     loop {
-        let mut whole = 0;
+        let (mut whole, mut is_asked) = (0, false);
         while let Some(message) = Message::first_of(&buffer[whole..], started) {
+            // What is sent together is answered together.
+            if message.asks() && !std::mem::replace(&mut is_asked, true) {
+                shared.count_round_trip();
+            }
             let cut = shared.note(&message);
             started |= message.starts();
             if cut == Some(Cut::Before) {
