@@ -26,11 +26,15 @@ pub(crate) struct Machine(String);
 #[derive(Debug)]
 pub(crate) struct Table {
     text: String,
+    lines: usize,
 }
 
 impl Table {
     pub(crate) fn new(columns: &[impl AsRef<str>]) -> Self {
-        let mut table = Self { text: String::new() };
+        let mut table = Self {
+            text: String::new(),
+            lines: 0,
+        };
         table.row(columns);
         let rule: Vec<&str> = columns.iter().map(|_| "---").collect();
         table.row(&rule);
@@ -40,6 +44,7 @@ impl Table {
     pub(crate) fn row(&mut self, cells: &[impl AsRef<str>]) {
         let cells: Vec<&str> = cells.iter().map(AsRef::as_ref).collect();
         writeln!(self.text, "| {} |", cells.join(" | ")).unwrap();
+        self.lines += 1;
     }
 }
 
@@ -52,7 +57,12 @@ impl Report {
     }
 
     /// A table, with a sentence above it.
+    ///
+    /// # Panics
+    ///
+    /// Of one that has no rows: a part that measured nothing must not pass for one that ran.
     pub(crate) fn table(&mut self, says: &str, table: Table) {
+        assert!(table.lines > 2, "no rows for {says:?}");
         writeln!(self.tables, "{says}\n\n{}", table.text).unwrap();
     }
 
@@ -68,6 +78,7 @@ impl Report {
 
     /// Prints it, and keeps it for `--write-docs`.
     pub(crate) fn publish(self, machine: &Machine) {
+        assert!(!self.tables.is_empty(), "{} has no table", self.name);
         let text = format!("{}{}\n", self.tables, machine.0);
         println!("## {}\n\n{text}", self.name);
         let folder = folder();
