@@ -60,7 +60,7 @@ pub(crate) type Line = (String, Vec<(f64, f64)>);
 pub(crate) fn lines(title: &str, across: &str, tell: fn(f64) -> String, lines: &[Line]) -> String {
     let points = || lines.iter().flat_map(|(_, points)| points);
     let most = |of: fn(&(f64, f64)) -> f64| points().map(of).fold(f64::MIN_POSITIVE, f64::max);
-    let (right, top) = (most(|point| point.0), most(|point| point.1) * 1.35);
+    let (right, top) = (most(|point| point.0).ceil(), most(|point| point.1) * 1.5);
     let mut svg = String::new();
     {
         let area = SVGBackend::with_string(&mut svg, (WIDTH, 340)).into_drawing_area();
@@ -75,7 +75,7 @@ pub(crate) fn lines(title: &str, across: &str, tell: fn(f64) -> String, lines: &
         let label = |value: &f64| tell(*value);
         let mut mesh = chart.configure_mesh();
         mesh.x_desc(across).y_label_formatter(&label);
-        mesh.x_label_formatter(&|value| format!("{value:.0}"));
+        mesh.x_label_formatter(&|value| value.to_string());
         mesh.light_line_style(WHITE).label_style((FONT, 12)).draw().unwrap();
         for ((name, points), colour) in lines.iter().zip(COLOURS.iter().cycle()) {
             let style = colour.stroke_width(2);

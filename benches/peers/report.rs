@@ -20,7 +20,10 @@ pub(crate) struct Report {
 
 /// Where it was found.
 #[derive(Debug)]
-pub(crate) struct Machine(String);
+pub(crate) struct Machine {
+    text: String,
+    quick: bool,
+}
 
 /// A Markdown table.
 #[derive(Debug)]
@@ -76,12 +79,16 @@ impl Report {
         writeln!(self.essential, "| {what} | {} |", cells.join(" | ")).unwrap();
     }
 
-    /// Prints it, and keeps it for `--write-docs`.
+    /// Prints it, and keeps it for `--write-docs`; what is quick apart, which no documentation is made of.
     pub(crate) fn publish(self, machine: &Machine) {
         assert!(!self.tables.is_empty(), "{} has no table", self.name);
-        let text = format!("{}{}\n", self.tables, machine.0);
+        let text = format!("{}{}\n", self.tables, machine.text);
         println!("## {}\n\n{text}", self.name);
-        let folder = folder();
+        let folder = if machine.quick {
+            folder().join("quick")
+        } else {
+            folder()
+        };
         fs::create_dir_all(&folder).unwrap();
         fs::write(folder.join(format!("{}.md", self.name)), text).unwrap();
         fs::write(folder.join(format!("{}.essential", self.name)), self.essential).unwrap();
@@ -132,7 +139,7 @@ impl Machine {
                 .next()
                 .unwrap_or_default(),
         );
-        Self(text)
+        Self { text, quick }
     }
 }
 
