@@ -165,7 +165,7 @@ impl Vacuums {
         let mark = format!(" of table \"{database}.public.");
         let (mut all, mut ours) = (Self::default(), false);
         for line in text.lines() {
-            if line.contains(": automatic ") {
+            if line.contains(" automatic ") {
                 ours = line.contains(&mark) && !line.contains("automatic analyze");
                 all.runs += f64::from(u8::from(ours));
             }

@@ -179,8 +179,11 @@ fn measure(point: Point, shapes: &[Shape], quick: bool) -> HashMap<String, Measu
 fn read(line: &str) -> Option<(String, Measured)> {
     let cells: Vec<&str> = line.split_whitespace().collect();
     let told = |at: usize| {
-        let spread = cells.get(at + 1)?.replace("..", " … ");
-        Some(format!("{} ({spread})", cells.get(at)?))
+        let (middle, spread) = (*cells.get(at)?, *cells.get(at + 1)?);
+        if spread == format!("{middle}..{middle}") {
+            return Some(middle.to_owned());
+        }
+        Some(format!("{middle} ({})", spread.replace("..", " … ")))
     };
     let a_second = cells.get(if cells.len() == 2 { 1 } else { 2 })?.parse().ok()?;
     let measured = Measured {
