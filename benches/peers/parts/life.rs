@@ -218,8 +218,8 @@ fn report(size: Size, outcomes: &[Outcome]) -> Report {
             outcome.kind.name().to_owned(),
             disk.told(bytes),
             bytes(end(outcome)),
-            number(outcome.dead_rows),
-            number(outcome.vacuums.runs),
+            format!("{:.0}", outcome.dead_rows),
+            format!("{:.0}", outcome.vacuums.runs),
             number(outcome.vacuums.pages),
             milliseconds(outcome.vacuums.seconds * 1000.0),
         ]);
