@@ -14,6 +14,8 @@ mod parts;
 #[cfg(test)]
 mod peer;
 #[cfg(test)]
+mod pgbench;
+#[cfg(test)]
 mod plot;
 #[cfg(test)]
 mod report;

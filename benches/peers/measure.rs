@@ -1,6 +1,6 @@
 //! What is read off a server and its processes, and how numbers are told.
 
-use std::{fs, time::Duration};
+use std::{fs, path::Path, time::Duration};
 
 use sqlx::PgConnection;
 
@@ -93,9 +93,29 @@ pub(crate) async fn disk(connection: &mut PgConnection) -> f64 {
     sqlx::query_scalar(text).fetch_one(connection).await.unwrap()
 }
 
+/// How many dead rows the statistics have in the tables of schema public.
+pub(crate) async fn dead_rows(connection: &mut PgConnection) -> f64 {
+    let text = "select coalesce(sum(pg_stat_get_dead_tuples(oid)), 0)::float8
+                from pg_class where relnamespace = 'public'::regnamespace and relkind = 'r'";
+    sqlx::query_scalar(text).fetch_one(connection).await.unwrap()
+}
+
 /// Processor time of one process, in seconds.
 pub(crate) fn cpu_of(pid: u32) -> f64 {
-    ticks_of(pid).unwrap_or(f64::NAN) / ticks_a_second()
+    ticks_of(pid, false).unwrap_or(f64::NAN) / ticks_a_second()
+}
+
+/// Processor time of a server's processes, those that have ended as well, in seconds.
+pub(crate) fn cpu_of_server(postmaster: u32) -> f64 {
+    let mut ticks = ticks_of(postmaster, true).unwrap_or(f64::NAN);
+    for entry in fs::read_dir("/proc").unwrap().flatten() {
+        let pid = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok());
+        let parent = |pid| stat(pid)?.get(1)?.parse::<u32>().ok();
+        if let Some(pid) = pid.filter(|&pid| parent(pid) == Some(postmaster)) {
+            ticks += ticks_of(pid, false).unwrap_or(0.0);
+        }
+    }
+    ticks / ticks_a_second()
 }
 
 fn ticks_a_second() -> f64 {
@@ -110,11 +130,11 @@ fn stat(pid: u32) -> Option<Vec<String>> {
     Some(rest.split(' ').map(str::to_owned).collect())
 }
 
-fn ticks_of(pid: u32) -> Option<f64> {
-    let times = stat(pid)?;
+fn ticks_of(pid: u32, with_children: bool) -> Option<f64> {
+    let range = if with_children { 11..15 } else { 11..13 };
     Some(
-        times
-            .get(11..13)?
+        stat(pid)?
+            .get(range)?
             .iter()
             .filter_map(|text| text.parse::<f64>().ok())
             .sum(),
@@ -127,4 +147,45 @@ pub(crate) fn memory_of(pid: u32, name: &str) -> Option<f64> {
     let line = text.lines().find(|line| line.starts_with(name))?;
     let kilobytes: f64 = line.split_whitespace().nth(1)?.parse().ok()?;
     Some(kilobytes * 1024.0)
+}
+
+/// What automatic vacuums did in a database, by its server's log (`log_autovacuum_min_duration = 0`).
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Vacuums {
+    pub(crate) runs: f64,
+    /// Pages of tables and indexes that were looked at, as often as they were.
+    pub(crate) pages: f64,
+    pub(crate) seconds: f64,
+}
+
+impl Vacuums {
+    /// Read for people only: nothing is decided by the words of a log.
+    pub(crate) fn read(log: &Path, database: &str) -> Self {
+        let text = fs::read_to_string(log).unwrap();
+        let mark = format!(" of table \"{database}.public.");
+        let (mut all, mut ours) = (Self::default(), false);
+        for line in text.lines() {
+            if line.contains(" automatic ") {
+                ours = line.contains(&mark) && !line.contains("automatic analyze");
+                all.runs += f64::from(u8::from(ours));
+            }
+            let (name, rest) = line.trim_start().split_once(": ").unwrap_or_default();
+            match name {
+                // `12 hits, 3 misses, 4 dirtied`; version 18 says reads for misses.
+                "buffer usage" if ours => all.pages += rest.split(", ").take(2).map(first_number).sum::<f64>(),
+                "system usage" if ours => {
+                    all.seconds += rest.split_once("elapsed: ").map_or(0.0, |(_, tail)| first_number(tail));
+                }
+                _ => {}
+            }
+        }
+        all
+    }
+}
+
+fn first_number(text: &str) -> f64 {
+    text.split(' ')
+        .next()
+        .and_then(|word| word.parse().ok())
+        .unwrap_or_default()
 }

@@ -234,8 +234,18 @@ impl Peer {
         self.deployment.as_ref().expect("of an inbox of inboxd only")
     }
 
-    /// Puts rows into a day, as fast as it goes: the key is made afterwards where that is possible.
+    /// Puts rows into a day, as fast as it goes: the key is made afterwards where that is possible. Their ids are random where
+    /// the routing takes such.
     pub(crate) async fn fill(&self, day: DateTime<Utc>, rows: u64) {
+        self.fill_with(day, rows, RANDOM).await;
+    }
+
+    /// The same with UUIDv7 ids.
+    pub(crate) async fn fill_v7(&self, day: DateTime<Utc>, rows: u64) {
+        self.fill_with(day, rows, V7_OF_DAY).await;
+    }
+
+    async fn fill_with(&self, day: DateTime<Utc>, rows: u64, id: &str) {
         let mut admin = self.admin().await;
         sql(&mut admin, "set maintenance_work_mem = '512MB'; set timezone = 'UTC'").await;
         let insert = |table: &str, id: &str| {
@@ -249,7 +259,7 @@ impl Peer {
             Kind::DeleteAtOnce | Kind::DeleteInBatches => {
                 let text = "alter table inbox drop constraint inbox_pkey; drop index if exists inbox_processed_at_idx";
                 sql(&mut admin, text).await;
-                sql(&mut admin, insert("inbox", "gen_random_uuid()")).await;
+                sql(&mut admin, insert("inbox", id)).await;
                 sql(&mut admin, "alter table inbox add primary key (message_id)").await;
                 if self.kind == Kind::DeleteInBatches {
                     sql(&mut admin, "create index on inbox (processed_at)").await;
@@ -258,19 +268,20 @@ impl Peer {
             Kind::ByTime => {
                 let leaf = leaf(day);
                 sql(&mut admin, format!("alter table {leaf} drop constraint {leaf}_pkey")).await;
-                sql(&mut admin, insert(&leaf, "gen_random_uuid()")).await;
+                sql(&mut admin, insert(&leaf, id)).await;
                 sql(&mut admin, format!("alter table {leaf} add primary key (message_id)")).await;
             }
             // Keys that belong to one of the parent stay where they are.
-            Kind::Bare | Kind::Partman => sql(&mut admin, insert("inbox", "gen_random_uuid()")).await,
-            Kind::ById => {
-                let id = "(lpad(to_hex((extract(epoch from given.at) * 1000)::bigint), 12, '0') || '7' || substr(gen_random_uuid()::text, 16))::uuid";
-                sql(&mut admin, insert("inbox", id)).await;
-            }
+            Kind::Bare | Kind::Partman => sql(&mut admin, insert("inbox", id)).await,
+            Kind::ById => sql(&mut admin, insert("inbox", V7_OF_DAY)).await,
         }
         admin.close().await.unwrap();
     }
 }
+
+const RANDOM: &str = "gen_random_uuid()";
+/// A UUIDv7 of the time that the row is given.
+const V7_OF_DAY: &str = "(lpad(to_hex((extract(epoch from given.at) * 1000)::bigint), 12, '0') || '7' || substr(gen_random_uuid()::text, 16))::uuid";
 
 async fn of_inboxd(server: &ClockServer, database: &TestDatabase, mut spec: InboxSpec) -> Deployment {
     spec.policy.ahead = Ahead::new(i64::try_from(AHEAD).unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! Plots: bars, as SVG.
+//! Plots: bars and lines, as SVG.
 
 use plotters::prelude::*;
 
@@ -48,6 +48,51 @@ pub(crate) fn bars(title: &str, from: f64, bars: &[Bar]) -> String {
             area.draw(&Text::new(bar.told.clone(), (x + 6, y + 2), text(13)))
                 .unwrap();
         }
+        area.present().unwrap();
+    }
+    svg
+}
+
+/// A line: its name, and points.
+pub(crate) type Line = (String, Vec<(f64, f64)>);
+
+/// Lines over a common axis, from zero.
+pub(crate) fn lines(title: &str, across: &str, tell: fn(f64) -> String, lines: &[Line]) -> String {
+    let points = || lines.iter().flat_map(|(_, points)| points);
+    let most = |of: fn(&(f64, f64)) -> f64| points().map(of).fold(f64::MIN_POSITIVE, f64::max);
+    let (right, top) = (most(|point| point.0).ceil(), most(|point| point.1) * 1.5);
+    let mut svg = String::new();
+    {
+        let area = SVGBackend::with_string(&mut svg, (WIDTH, 340)).into_drawing_area();
+        area.fill(&WHITE).unwrap();
+        let mut chart = ChartBuilder::on(&area)
+            .caption(title, (FONT, 16))
+            .margin(10)
+            .x_label_area_size(36)
+            .y_label_area_size(64)
+            .build_cartesian_2d(0.0..right, 0.0..top)
+            .unwrap();
+        let label = |value: &f64| tell(*value);
+        let mut mesh = chart.configure_mesh();
+        mesh.x_desc(across).y_label_formatter(&label);
+        mesh.x_label_formatter(&|value| value.to_string());
+        mesh.light_line_style(WHITE).label_style((FONT, 12)).draw().unwrap();
+        for ((name, points), colour) in lines.iter().zip(COLOURS.iter().cycle()) {
+            let style = colour.stroke_width(2);
+            let drawn = chart
+                .draw_series(LineSeries::new(points.iter().copied(), style))
+                .unwrap();
+            drawn
+                .label(name)
+                .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], style));
+        }
+        let mut legend = chart.configure_series_labels();
+        legend.position(SeriesLabelPosition::UpperRight).label_font((FONT, 12));
+        legend
+            .background_style(WHITE.mix(0.8))
+            .border_style(BLACK.mix(0.2))
+            .draw()
+            .unwrap();
         area.present().unwrap();
     }
     svg

@@ -20,17 +20,24 @@ pub(crate) struct Report {
 
 /// Where it was found.
 #[derive(Debug)]
-pub(crate) struct Machine(String);
+pub(crate) struct Machine {
+    text: String,
+    quick: bool,
+}
 
 /// A Markdown table.
 #[derive(Debug)]
 pub(crate) struct Table {
     text: String,
+    lines: usize,
 }
 
 impl Table {
     pub(crate) fn new(columns: &[impl AsRef<str>]) -> Self {
-        let mut table = Self { text: String::new() };
+        let mut table = Self {
+            text: String::new(),
+            lines: 0,
+        };
         table.row(columns);
         let rule: Vec<&str> = columns.iter().map(|_| "---").collect();
         table.row(&rule);
@@ -40,6 +47,7 @@ impl Table {
     pub(crate) fn row(&mut self, cells: &[impl AsRef<str>]) {
         let cells: Vec<&str> = cells.iter().map(AsRef::as_ref).collect();
         writeln!(self.text, "| {} |", cells.join(" | ")).unwrap();
+        self.lines += 1;
     }
 }
 
@@ -52,7 +60,12 @@ impl Report {
     }
 
     /// A table, with a sentence above it.
+    ///
+    /// # Panics
+    ///
+    /// Of one that has no rows: a part that measured nothing must not pass for one that ran.
     pub(crate) fn table(&mut self, says: &str, table: Table) {
+        assert!(table.lines > 2, "no rows for {says:?}");
         writeln!(self.tables, "{says}\n\n{}", table.text).unwrap();
     }
 
@@ -66,11 +79,16 @@ impl Report {
         writeln!(self.essential, "| {what} | {} |", cells.join(" | ")).unwrap();
     }
 
-    /// Prints it, and keeps it for `--write-docs`.
+    /// Prints it, and keeps it for `--write-docs`; what is quick apart, which no documentation is made of.
     pub(crate) fn publish(self, machine: &Machine) {
-        let text = format!("{}{}\n", self.tables, machine.0);
+        assert!(!self.tables.is_empty(), "{} has no table", self.name);
+        let text = format!("{}{}\n", self.tables, machine.text);
         println!("## {}\n\n{text}", self.name);
-        let folder = folder();
+        let folder = if machine.quick {
+            folder().join("quick")
+        } else {
+            folder()
+        };
         fs::create_dir_all(&folder).unwrap();
         fs::write(folder.join(format!("{}.md", self.name)), text).unwrap();
         fs::write(folder.join(format!("{}.essential", self.name)), self.essential).unwrap();
@@ -121,7 +139,7 @@ impl Machine {
                 .next()
                 .unwrap_or_default(),
         );
-        Self(text)
+        Self { text, quick }
     }
 }
 

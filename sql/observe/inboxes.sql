@@ -1,6 +1,6 @@
 -- inboxd: observe inboxes
 --
--- One row a registered inbox, with its table, its claim functions and what our records say of its days.
+-- One row a registered inbox that is asked for, with its table, its claim functions and what our records say of its days.
 select
   inbox.id as inbox_id,
   inbox.schema_name,
@@ -148,4 +148,8 @@ left join pg_catalog.pg_proc as claim
   on claim.pronamespace = space.oid
   and claim.proname = inbox.table_name || '_claim'
   and claim.proargtypes = '2950 25 1184 25'::pg_catalog.oidvector
+where (inbox.schema_name, inbox.table_name) in (
+  select asked.schema_name, asked.table_name
+  from unnest($1::text[], $2::text[]) as asked (schema_name, table_name)
+)
 order by inbox.schema_name, inbox.table_name

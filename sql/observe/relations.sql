@@ -1,7 +1,7 @@
 -- inboxd: observe relations
 --
--- Every relation that concerns an inbox: its children, what carries its marker, and what has the name of a partition of
--- it. A constant number of scans, however many inboxes there are: each arm is one hash join.
+-- Every relation that concerns an inbox that is asked for: its children, what carries its marker, and what has the name of a
+-- partition of it. A constant number of scans, however many inboxes there are: each arm is one hash join.
 --
 -- pg_get_expr gets 0 for the relation: bounds hold no columns, and with the relation itself PostgreSQL 17 would lock it.
 with inbox as (
@@ -9,6 +9,10 @@ with inbox as (
   from inboxd.inboxes as registered
   join pg_catalog.pg_namespace as space on space.nspname = registered.schema_name
   join pg_catalog.pg_class as parent on parent.relnamespace = space.oid and parent.relname = registered.table_name
+  where (registered.schema_name, registered.table_name) in (
+    select asked.schema_name, asked.table_name
+    from unnest($1::text[], $2::text[]) as asked (schema_name, table_name)
+  )
 ),
 concerned as (
   select inbox.id as inbox_id, child.inhrelid as oid, true as is_child, child.inhdetachpending as is_pending

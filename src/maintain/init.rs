@@ -118,20 +118,12 @@ async fn table(
     server: &Server,
     clock: &Clock,
 ) -> Result<(Registered, Ident, bool), DbError> {
-    let specs = std::slice::from_ref(spec);
-    let observed = catalog::observe_in(
-        connection,
-        specs,
-        Viewer {
-            deployment,
-            replica: None,
-            host_now: clock.now(),
-        },
-        server,
-    )
-    .await?
-    .into_iter()
-    .next();
+    let viewer = Viewer {
+        deployment,
+        replica: None,
+        host_now: clock.now(),
+    };
+    let observed = catalog::observe_record_in(connection, spec, viewer, server).await?;
     let (registered, state) = match observed {
         Some(Observed {
             registered: Some(registered),

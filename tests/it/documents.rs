@@ -154,6 +154,7 @@ const RUN_ELSEWHERE: &[(&str, &str)] = &[
     ("cargo install --path . --locked", "tests/first-steps"),
     ("printf 'order-1 orders", "tests/first-steps"),
     ("tests/all", ".ci/run"),
+    ("benches/run", "tests/all"),
     ("cargo test --test it setnx::", "tests/all"),
     ("export DATABASE_URL=", "tests/it/support/program.rs"),
 ];

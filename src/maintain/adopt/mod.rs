@@ -162,9 +162,7 @@ async fn recorded(
         replica: None,
         host_now: request.clock.now(),
     };
-    let specs = std::slice::from_ref(request.spec);
-    let observed = catalog::observe_in(connection, specs, viewer, server).await?;
-    let Some(observed) = observed.into_iter().next() else {
+    let Some(observed) = catalog::observe_record_in(connection, request.spec, viewer, server).await? else {
         return Ok((None, FoundInbox::Missing));
     };
     let table = &request.spec.table;

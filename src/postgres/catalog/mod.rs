@@ -173,16 +173,55 @@ pub(crate) async fn observe_in(
     viewer: Viewer<'_>,
     server: &Server,
 ) -> Result<Vec<Observed>, DbError> {
-    let doing = || "observe the inboxes".to_owned();
-    let inboxes = sqlx::query(include_str!("../../../sql/observe/inboxes.sql"))
-        .fetch_all(&mut *connection)
-        .await
-        .doing(doing)?;
-    let relations = sqlx::query(include_str!("../../../sql/observe/relations.sql"))
-        .fetch_all(&mut *connection)
-        .await
-        .doing(doing)?;
+    look(connection, specs, viewer, server, Depth::Relations).await
+}
 
+/// One inbox within such a transaction, without its relations: to find those of one takes as long as to find all.
+///
+/// # Errors
+/// As [`observe`].
+pub(crate) async fn observe_record_in(
+    connection: &mut PgConnection,
+    spec: &InboxSpec,
+    viewer: Viewer<'_>,
+    server: &Server,
+) -> Result<Option<Observed>, DbError> {
+    let found = look(connection, std::slice::from_ref(spec), viewer, server, Depth::Record).await?;
+    Ok(found.into_iter().next())
+}
+
+/// How far a look goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Depth {
+    Record,
+    Relations,
+}
+
+async fn look(
+    connection: &mut PgConnection,
+    specs: &[InboxSpec],
+    viewer: Viewer<'_>,
+    server: &Server,
+    depth: Depth,
+) -> Result<Vec<Observed>, DbError> {
+    let doing = || "observe the inboxes".to_owned();
+    let schemas: Vec<&str> = specs.iter().map(|spec| spec.table.schema().as_str()).collect();
+    let tables: Vec<&str> = specs.iter().map(|spec| spec.table.table().as_str()).collect();
+    let inboxes = sqlx::query(include_str!("../../../sql/observe/inboxes.sql"))
+        .bind(&schemas)
+        .bind(&tables)
+        .fetch_all(&mut *connection)
+        .await
+        .doing(doing)?;
+    let relations = match depth {
+        Depth::Record => Vec::new(),
+        Depth::Relations => sqlx::query(include_str!("../../../sql/observe/relations.sql"))
+            .bind(&schemas)
+            .bind(&tables)
+            .fetch_all(&mut *connection)
+            .await
+            .doing(doing)?,
+    };
     let replicas = replicas(connection, viewer.deployment).await?;
 
     let mut by_inbox: HashMap<Uuid, Vec<&PgRow>> = HashMap::new();
@@ -205,7 +244,10 @@ pub(crate) async fn observe_in(
         host: viewer.host_now,
         trusted: match inboxes.first() {
             Some(row) => row.try_get("trusted_at").doing(doing)?,
-            None => None,
+            None => sqlx::query_scalar(include_str!("../../../sql/observe/trusted_clock.sql"))
+                .fetch_optional(connection)
+                .await
+                .doing(doing)?,
         },
     };
     let mut observed: Vec<Observed> = specs
