@@ -14,6 +14,8 @@ const BYTES_A_SECOND: i64 = 100_000_000;
 /// A table that may become an inbox, as the catalog shows it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct FoundTable {
+    /// Which it is, whatever its name.
+    pub(crate) oid: u32,
     /// What `pg_class` calls its kind: `r` is a table, `p` a partitioned one.
     pub(crate) kind: String,
     /// Its owner.
@@ -46,6 +48,20 @@ pub(crate) struct FoundTable {
     pub(crate) has_functions: bool,
     /// The database's clock.
     pub(crate) now: DateTime<Utc>,
+}
+
+impl FoundTable {
+    /// Whether a later look found the same table, of the same make: all but what the time and its consumers change.
+    pub(crate) fn is_still(&self, later: &Self) -> bool {
+        let unchanged = Self {
+            now: self.now,
+            bytes: self.bytes,
+            rows: self.rows,
+            has_functions: self.has_functions,
+            ..later.clone()
+        };
+        *self == unchanged
+    }
 }
 
 /// A column.

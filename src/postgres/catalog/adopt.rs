@@ -5,7 +5,7 @@ use sqlx::{PgConnection, Row, postgres::PgRow, types::Json};
 
 use super::{
     super::error::{DbError, Doing},
-    read::{grants, ident, replica_identity},
+    read::{grants, ident, oid, replica_identity},
 };
 use crate::pure::{Consumers, FoundCheck, FoundColumn, FoundTable, InboxSpec, Problem, TableName};
 
@@ -24,11 +24,28 @@ pub(crate) struct OldConsumer {
 
 /// The table of an inbox as an adoption must know it; none when there is none. Of its functions it knows nothing.
 pub(crate) async fn adoptable(connection: &mut PgConnection, spec: &InboxSpec) -> Result<Option<FoundTable>, DbError> {
+    ask(connection, spec, true).await
+}
+
+/// The same when the names that the swap needs are taken by the swap itself.
+pub(crate) async fn adoptable_again(
+    connection: &mut PgConnection,
+    spec: &InboxSpec,
+) -> Result<Option<FoundTable>, DbError> {
+    ask(connection, spec, false).await
+}
+
+async fn ask(
+    connection: &mut PgConnection,
+    spec: &InboxSpec,
+    names_must_be_free: bool,
+) -> Result<Option<FoundTable>, DbError> {
     let doing = || format!("look at {}", spec.table);
     let row = sqlx::query(include_str!("../../../sql/observe/adoption.sql"))
         .bind(spec.table.schema().as_str())
         .bind(spec.table.table().as_str())
         .bind(spec.policy.consumers == Consumers::Many)
+        .bind(names_must_be_free)
         .fetch_optional(connection)
         .await
         .doing(doing)?;
@@ -55,6 +72,7 @@ fn read(row: &PgRow) -> Result<FoundTable, sqlx::Error> {
     let Json(columns): Json<Vec<ColumnRow>> = row.try_get("columns")?;
     let Json(checks): Json<Vec<CheckRow>> = row.try_get("checks")?;
     Ok(FoundTable {
+        oid: oid(row, "oid")?,
         kind: row.try_get("kind")?,
         owner: ident(row, "owner")?,
         columns: columns

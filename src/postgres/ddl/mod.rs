@@ -5,11 +5,13 @@
 
 mod adopt;
 mod drain;
+mod exchange;
 mod functions;
 mod inbox;
 mod leaving;
 mod looks;
 mod partition;
+mod release;
 mod repair;
 mod seal;
 
@@ -19,8 +21,10 @@ use uuid::Uuid;
 #[cfg(feature = "service")]
 pub(crate) use self::repair::LONGEST_KEY_BUILD;
 pub(crate) use self::{
-    adopt::{Exchange, add_checks, be_brief, drop_checks, exchange, open_the_end, unchecked, validate},
+    adopt::{add_checks, be_brief, drop_checks, unchecked, validate},
     drain::{Drained, drain},
+    exchange::{Exchange, exchange, make_parent},
+    release::open_the_end,
 };
 pub use self::{
     functions::{has_functions, install_functions},
