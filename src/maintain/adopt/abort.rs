@@ -5,7 +5,7 @@ use sqlx::PgConnection;
 use super::{
     AdoptRequest, Adopted, audit,
     brief::{briefly, lock_run, locked},
-    look, our_checks, refuse, writable,
+    look, must_not_be_partitioned, our_checks, refuse, writable,
 };
 use crate::{
     postgres::{DbError, ddl, journal, lock, schema},
@@ -20,6 +20,7 @@ use crate::{
 pub async fn abort_adoption(connection: &mut PgConnection, request: AdoptRequest<'_>) -> Result<Adopted, DbError> {
     writable(connection).await?;
     let seen = look(connection, request).await?;
+    must_not_be_partitioned(request, &seen)?;
     if seen.table.is_none() {
         return Err(refuse(request, "is adopted already; `inboxd release` gives it back"));
     }

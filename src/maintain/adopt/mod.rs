@@ -25,7 +25,9 @@ use crate::{
         decisions::{self, AuditRecord},
         schema,
     },
-    pure::{Adoption, Derived, FoundInbox, FoundTable, Ident, InboxSpec, Ownership, adoption},
+    pure::{
+        Adoption, Derived, FoundInbox, FoundTable, Ident, InboxSpec, Ownership, PartitionedTable, adoption, partitioned,
+    },
 };
 
 /// How long a claim waits behind an adoption at most, before that has its lock: a quarter of a second is longer than most
@@ -70,6 +72,8 @@ pub enum AdoptionState {
     Done,
     /// It is a table still, with what is to be done.
     ToDo(Box<Adoption>),
+    /// It is partitioned already: there is nothing to swap, and `init` takes it over once nothing is in the way.
+    Partitioned(Box<PartitionedTable>),
 }
 
 /// What a move did.
@@ -91,13 +95,15 @@ pub(super) struct Seen {
     pub(super) server: Server,
     pub(super) registered: Option<Registered>,
     pub(super) table: Option<(FoundTable, Adoption)>,
+    pub(super) partitioned: Option<PartitionedTable>,
 }
 
 impl Seen {
     pub(super) fn state(&self) -> AdoptionState {
-        match &self.table {
-            None => AdoptionState::Done,
-            Some((_, adoption)) => AdoptionState::ToDo(Box::new(adoption.clone())),
+        match (&self.table, &self.partitioned) {
+            (Some((_, adoption)), _) => AdoptionState::ToDo(Box::new(adoption.clone())),
+            (None, Some(partitioned)) => AdoptionState::Partitioned(Box::new(partitioned.clone())),
+            (None, None) => AdoptionState::Done,
         }
     }
 }
@@ -127,6 +133,7 @@ pub(super) async fn look(connection: &mut PgConnection, request: AdoptRequest<'_
             server,
             registered,
             table: None,
+            partitioned: None,
         });
     }
     let Some(mut table) = catalog::adoptable(connection, spec).await? else {
@@ -135,6 +142,14 @@ pub(super) async fn look(connection: &mut PgConnection, request: AdoptRequest<'_
             format!("there is no table {}; `inboxd init` makes a new one", spec.table),
         ));
     };
+    if table.kind == "p" {
+        return Ok(Seen {
+            server,
+            registered,
+            table: None,
+            partitioned: Some(partitioned_already(connection, spec).await?),
+        });
+    }
     if let Some(registered) = &registered {
         let wanted = ClaimConstants::of(spec, registered.id, registered.lock_key);
         let comment = catalog::claim_comment(connection, spec).await?;
@@ -147,7 +162,36 @@ pub(super) async fn look(connection: &mut PgConnection, request: AdoptRequest<'_
         server,
         registered,
         table: Some((table, adoption)),
+        partitioned: None,
     })
+}
+
+/// The verdict on a table that is partitioned already.
+async fn partitioned_already(connection: &mut PgConnection, spec: &InboxSpec) -> Result<PartitionedTable, DbError> {
+    let mut found = catalog::partitioned_already(connection, spec).await?;
+    if let FoundInbox::Unfit(why) = catalog::unregistered_table(connection, spec).await? {
+        found.unfit = Some(why);
+    }
+    if let Some(schema) = &found.partman {
+        let schema =
+            Ident::new(schema.clone()).map_err(|error| DbError::noticed(ErrorKind::Other, error.to_string()))?;
+        if !ddl::partman_looks_after(connection, &schema, &spec.table).await? {
+            found.partman = None;
+        }
+    }
+    Ok(partitioned(&spec.table, spec.policy.drain_default, &found))
+}
+
+/// A table that is partitioned already needs none of the moves.
+pub(super) fn must_not_be_partitioned(request: AdoptRequest<'_>, seen: &Seen) -> Result<(), DbError> {
+    match &seen.partitioned {
+        None => Ok(()),
+        Some(_) => Err(refuse(
+            request,
+            "is partitioned already, so there is nothing to swap: `inboxd adopt … --check` says what is in the way of \
+             `inboxd init`, which takes it over",
+        )),
+    }
 }
 
 /// What the control schema says of the inbox, if anything.

@@ -5,7 +5,7 @@ use sqlx::{Connection, PgConnection};
 use super::{
     AdoptRequest, Adopted, Seen,
     brief::{briefly, lock_run, locked},
-    look, must_be_fit, our_checks, refuse, writable,
+    look, must_be_fit, must_not_be_partitioned, our_checks, refuse, writable,
 };
 use crate::{
     claim::ClaimConstants,
@@ -22,6 +22,7 @@ use crate::{
 pub async fn prepare_adoption(connection: &mut PgConnection, request: AdoptRequest<'_>) -> Result<Adopted, DbError> {
     writable(connection).await?;
     let seen = look(connection, request).await?;
+    must_not_be_partitioned(request, &seen)?;
     if let Some((_, adoption)) = &seen.table {
         must_be_fit(request, adoption)?;
     }

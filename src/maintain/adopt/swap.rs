@@ -10,7 +10,7 @@ use sqlx::PgConnection;
 use super::{
     AdoptRequest, Adopted, audit,
     brief::{briefly, lock_run, locked},
-    look, must_be_fit, our_checks, refuse, writable,
+    look, must_be_fit, must_not_be_partitioned, our_checks, refuse, writable,
 };
 use crate::{
     postgres::{
@@ -45,6 +45,7 @@ pub async fn adopt(
 ) -> Result<Adopted, DbError> {
     writable(connection).await?;
     let seen = look(connection, request).await?;
+    must_not_be_partitioned(request, &seen)?;
     let done = |done, now, under_lock_ms| Adopted {
         inbox: request.spec.name.clone(),
         done,

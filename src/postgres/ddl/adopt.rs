@@ -145,6 +145,25 @@ pub(crate) async fn add_checks(
     Ok(())
 }
 
+/// Whether the pg_partman in that schema looks after a table.
+pub(crate) async fn partman_looks_after(
+    connection: &mut PgConnection,
+    schema: &Ident,
+    table: &TableName,
+) -> Result<bool, DbError> {
+    let values = [
+        ("schema", Sql::ident(schema)),
+        ("table", Sql::text(&format!("{}.{}", table.schema(), table.table()))),
+    ];
+    let text = render(include_str!("../../../sql/ddl/adopt/partman.sql"), &values);
+    let doing = || "read the configuration of pg_partman".to_owned();
+    let row = sqlx::raw_sql(sqlx::AssertSqlSafe(text))
+        .fetch_one(connection)
+        .await
+        .doing(doing)?;
+    row.try_get("looks_after").doing(doing)
+}
+
 /// Makes sure that all rows fulfil a check. Takes SHARE UPDATE EXCLUSIVE, which no claim meets.
 pub(crate) async fn validate(
     connection: &mut PgConnection,

@@ -21,7 +21,7 @@ use uuid::Uuid;
 #[cfg(feature = "service")]
 pub(crate) use self::repair::LONGEST_KEY_BUILD;
 pub(crate) use self::{
-    adopt::{add_checks, be_brief, drop_checks, unchecked, validate},
+    adopt::{add_checks, be_brief, drop_checks, partman_looks_after, unchecked, validate},
     drain::{Drained, drain},
     exchange::{Exchange, exchange, make_parent},
     release::open_the_end,
