@@ -104,4 +104,4 @@ pub use pure::{
     STORAGE_PARAMETERS, Scenario, Severity, Span, Step, TableName, parse_duration, plan, show_duration, simulate,
 };
 #[cfg(feature = "maintain")]
-pub use pure::{AdoptAction, AdoptStep, Adoption, Problem, adopt_until};
+pub use pure::{AdoptAction, AdoptStep, Adoption, PartitionedTable, Problem, adopt_until};

@@ -9,6 +9,7 @@ with target as (
 )
 select
   pg_catalog.clock_timestamp() as now,
+  target.oid,
   target.relkind::text as kind,
   pg_catalog.pg_get_userbyid(target.relowner)::text as owner,
   target.relpages::bigint * 8192 as bytes,
@@ -146,9 +147,10 @@ select
         'rename or drop them'
       ]
       from pg_catalog.pg_class as other
-      where other.relnamespace = target.relnamespace
+      where $4
+        and other.relnamespace = target.relnamespace
         and (
-          other.relname = $2 || '_adopted'
+          other.relname in ($2 || '_adopted', $2 || '_adopt_parent')
           or (pg_catalog.left(other.relname, -11) = $2 and other.relname ~ '_[0-9]{4}_[0-9]{2}_[0-9]{2}$')
         )
       having pg_catalog.count(*) > 0

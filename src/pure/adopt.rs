@@ -1,19 +1,25 @@
 //! Adoption: what turns a table that is in use into an inbox, as a list of steps. A pure function of what was found.
 
+mod partitioned;
+
 use chrono::{DateTime, TimeDelta, Utc};
 
+pub use self::partitioned::PartitionedTable;
+pub(crate) use self::partitioned::{FoundChild, FoundPartitioned, partitioned};
 use super::{Consumers, Day, Grant, Ident, Lock, ReplicaIdentity, Routing, TableName, show_duration};
 
 /// Before the deadline: within it the swap is refused, for it may have to be tried again and again.
 const LAST_HOUR: TimeDelta = TimeDelta::hours(1);
 /// How many days the table holds after today when it is adopted: the third midnight from now is at least 48 hours away.
 const DAYS_AHEAD: i64 = 3;
-/// What a scan reads in a second, at least: 200 MB/s were measured from memory, a disk of the cloud reads half of that.
+/// What a scan is taken to read in a second, for an estimate that is rather too long than too short.
 const BYTES_A_SECOND: i64 = 100_000_000;
 
 /// A table that may become an inbox, as the catalog shows it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct FoundTable {
+    /// Which it is, whatever its name.
+    pub(crate) oid: u32,
     /// What `pg_class` calls its kind: `r` is a table, `p` a partitioned one.
     pub(crate) kind: String,
     /// Its owner.
@@ -46,6 +52,20 @@ pub(crate) struct FoundTable {
     pub(crate) has_functions: bool,
     /// The database's clock.
     pub(crate) now: DateTime<Utc>,
+}
+
+impl FoundTable {
+    /// Whether a later look found the same table, of the same make: all but what the time and its consumers change.
+    pub(crate) fn is_still(&self, later: &Self) -> bool {
+        let unchanged = Self {
+            now: self.now,
+            bytes: self.bytes,
+            rows: self.rows,
+            has_functions: self.has_functions,
+            ..later.clone()
+        };
+        *self == unchanged
+    }
 }
 
 /// A column.
@@ -425,9 +445,11 @@ fn swap(table: &TableName) -> AdoptStep {
         reason: format!("{table} becomes the first partition of a table of its name, with the days after it beside it"),
         locks: vec![exclusive(
             table.to_string(),
-            "claims wait for it up to the lock timeout, then as long as the transaction lasts",
+            "a claim waits for it up to the lock timeout, and for the commit",
         )],
-        estimate: "some 50 ms, once it has the lock".to_owned(),
+        estimate:
+            "milliseconds, once it has the lock; what would take longer than the lock timeout is undone and tried again"
+                .to_owned(),
     }
 }
 

@@ -139,6 +139,8 @@ pub enum Derived {
     InboxKey,
     /// A table that was adopted: the inbox's first partition, which holds many days.
     Adopted,
+    /// What becomes the inbox, before it has the table's name.
+    AdoptParent,
     /// The check constraint that keeps a table that is to be adopted below the beginning of a day.
     AdoptUntil(Day),
     /// The check constraint that shows that a table to be adopted holds no nulls.
@@ -189,6 +191,7 @@ impl Derived {
             Self::DrainCopyKey(day) => format!("_{}_ckey", day.underscored()),
             Self::InboxKey => "_pkey".to_owned(),
             Self::Adopted => "_adopted".to_owned(),
+            Self::AdoptParent => "_adopt_parent".to_owned(),
             Self::AdoptUntil(day) => format!("_to_{}", day.underscored()),
             Self::AdoptFilled => "_adopt_filled".to_owned(),
             Self::Rest => "_rest".to_owned(),
@@ -463,6 +466,7 @@ mod tests {
             Derived::DrainCopyKey(day),
             Derived::InboxKey,
             Derived::Adopted,
+            Derived::AdoptParent,
             Derived::AdoptUntil(day),
             Derived::AdoptFilled,
             Derived::Rest,

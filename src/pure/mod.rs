@@ -18,9 +18,9 @@ mod spec;
 mod sql_text;
 
 #[cfg(feature = "maintain")]
-pub use adopt::{AdoptAction, AdoptStep, Adoption, Problem, adopt_until};
+pub use adopt::{AdoptAction, AdoptStep, Adoption, PartitionedTable, Problem, adopt_until};
 #[cfg(feature = "maintain")]
-pub(crate) use adopt::{FoundCheck, FoundColumn, FoundTable, adoption};
+pub(crate) use adopt::{FoundCheck, FoundChild, FoundColumn, FoundPartitioned, FoundTable, adoption, partitioned};
 pub use bounds::{Bounds, Span};
 pub use day::{Day, DayError};
 pub use found::{

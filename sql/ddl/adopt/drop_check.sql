@@ -1,2 +1,2 @@
--- inboxd: adopt, drop a check, under the lock that the transaction holds anyway
+-- inboxd: adopt, drop a check, of a table that nobody sees yet or that the transaction has locked
 alter table {{relation}} drop constraint {{check}}

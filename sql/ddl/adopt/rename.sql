@@ -1,2 +1,2 @@
--- inboxd: adopt, rename the table to the partition that it becomes
+-- inboxd: adopt, rename the table to the partition that it becomes, or the parent to its name
 alter table {{relation}} rename to {{name}}

@@ -4,7 +4,7 @@ use std::{fmt::Write as _, process::ExitCode};
 
 use anyhow::Result;
 use inboxd::{
-    AdoptStep, Adoption, InboxSpec,
+    AdoptStep, Adoption, InboxSpec, PartitionedTable, Problem,
     maintain::{
         AdoptRequest, Adopted, AdoptionState, DEFAULT_ADOPT_ATTEMPTS, DEFAULT_ADOPT_LOCK_TIMEOUT, ReleasedInbox,
         abort_adoption, adopt as swap, look_at_adoption, prepare_adoption, release_inbox,
@@ -33,7 +33,11 @@ pub(crate) async fn adopt(operating: Operating<'_>, options: Adopt) -> Result<Ex
     if options.check {
         let state = look_at_adoption(connection, request).await?;
         print(operating.json, &state, show)?;
-        let is_refused = matches!(&state, AdoptionState::ToDo(adoption) if !adoption.problems.is_empty());
+        let is_refused = match &state {
+            AdoptionState::ToDo(adoption) => !adoption.problems.is_empty(),
+            AdoptionState::Partitioned(table) => !table.problems.is_empty(),
+            AdoptionState::Done => false,
+        };
         return Ok(if is_refused {
             ExitCode::FAILURE
         } else {
@@ -90,8 +94,10 @@ fn request<'a>(
 
 /// What is in the way, how far it has come, and what each move would do.
 fn show(state: &AdoptionState) -> String {
-    let AdoptionState::ToDo(adoption) = state else {
-        return "It is an inbox already: there is nothing to adopt.".to_owned();
+    let adoption = match state {
+        AdoptionState::Done => return "It is an inbox already: there is nothing to adopt.".to_owned(),
+        AdoptionState::Partitioned(table) => return show_partitioned(table),
+        AdoptionState::ToDo(adoption) => adoption,
     };
     let mut text = format!("{}: a table in use", adoption.table);
     if let Some(rows) = adoption.rows {
@@ -99,9 +105,7 @@ fn show(state: &AdoptionState) -> String {
     }
     text.push('\n');
     deadline(&mut text, adoption);
-    for problem in &adoption.problems {
-        let _ = writeln!(text, "in the way: {}\n  what to do: {}", problem.what, problem.remedy);
-    }
+    problems(&mut text, &adoption.problems);
     steps(&mut text, "inboxd adopt --prepare", &adoption.prepare);
     steps(&mut text, "inboxd adopt", std::slice::from_ref(&adoption.swap));
     if let Some(refusal) = &adoption.swap_is_refused {
@@ -119,6 +123,34 @@ fn show(state: &AdoptionState) -> String {
         let _ = writeln!(text, "note: {note}");
     }
     text
+}
+
+/// The verdict on a table that needs no swap.
+fn show_partitioned(found: &PartitionedTable) -> String {
+    let mut text = format!("{}: partitioned already; nothing is to be swapped\n", found.table);
+    if let (Some(first), Some(last)) = (found.days.first(), found.days.last()) {
+        let _ = writeln!(
+            text,
+            "{} of its partitions are days as ours are ({first} to {last})",
+            found.days.len()
+        );
+    }
+    problems(&mut text, &found.problems);
+    for note in &found.notes {
+        let _ = writeln!(text, "note: {note}");
+    }
+    text.push_str(if found.problems.is_empty() {
+        "`inboxd init` takes it over as it is; then `inboxd run`, and the consumers move to the claim functions.\n"
+    } else {
+        "When that is done, look again; then `inboxd init` takes it over.\n"
+    });
+    text
+}
+
+fn problems(text: &mut String, problems: &[Problem]) {
+    for problem in problems {
+        let _ = writeln!(text, "in the way: {}\n  what to do: {}", problem.what, problem.remedy);
+    }
 }
 
 fn deadline(text: &mut String, adoption: &Adoption) {
@@ -164,6 +196,8 @@ fn did(done: &Adopted, was_taken_back: bool) -> String {
     }
     match &done.now {
         AdoptionState::Done => text.push_str("It is an inbox now. `inboxd run` or `inboxd serve` looks after it.\n"),
+        // Refused before anything is done.
+        AdoptionState::Partitioned(_) => {}
         AdoptionState::ToDo(_) if was_taken_back => {
             text.push_str("The table is as it was. The claim functions are still there, and work on it.\n");
         }

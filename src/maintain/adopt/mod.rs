@@ -4,16 +4,17 @@
 //! run again. Two kinds of transaction make claims wait, both short and both bounded by the request's lock timeout: the one
 //! that adds or drops the checks, and the swap.
 
+mod abort;
 mod brief;
+mod prepare;
 mod swap;
 
 use std::time::Duration;
 
-use sqlx::{Connection, PgConnection};
+use sqlx::PgConnection;
 
-pub(super) use self::brief::{briefly, lock_run};
-pub use self::swap::adopt;
-use super::init::{identity, register};
+pub(super) use self::brief::lock_run;
+pub use self::{abort::abort_adoption, prepare::prepare_adoption, swap::adopt};
 use crate::{
     claim::ClaimConstants,
     clock::Clock,
@@ -22,10 +23,10 @@ use crate::{
         catalog::{self, Registered, Server, Viewer},
         ddl,
         decisions::{self, AuditRecord},
-        journal, schema,
+        schema,
     },
     pure::{
-        AdoptAction, Adoption, Derived, FoundInbox, FoundTable, Ident, InboxSpec, Ownership, Sql, adopt_until, adoption,
+        Adoption, Derived, FoundInbox, FoundTable, Ident, InboxSpec, Ownership, PartitionedTable, adoption, partitioned,
     },
 };
 
@@ -71,6 +72,8 @@ pub enum AdoptionState {
     Done,
     /// It is a table still, with what is to be done.
     ToDo(Box<Adoption>),
+    /// It is partitioned already: there is nothing to swap, and `init` takes it over once nothing is in the way.
+    Partitioned(Box<PartitionedTable>),
 }
 
 /// What a move did.
@@ -92,13 +95,15 @@ pub(super) struct Seen {
     pub(super) server: Server,
     pub(super) registered: Option<Registered>,
     pub(super) table: Option<(FoundTable, Adoption)>,
+    pub(super) partitioned: Option<PartitionedTable>,
 }
 
 impl Seen {
     pub(super) fn state(&self) -> AdoptionState {
-        match &self.table {
-            None => AdoptionState::Done,
-            Some((_, adoption)) => AdoptionState::ToDo(Box::new(adoption.clone())),
+        match (&self.table, &self.partitioned) {
+            (Some((_, adoption)), _) => AdoptionState::ToDo(Box::new(adoption.clone())),
+            (None, Some(partitioned)) => AdoptionState::Partitioned(Box::new(partitioned.clone())),
+            (None, None) => AdoptionState::Done,
         }
     }
 }
@@ -128,6 +133,7 @@ pub(super) async fn look(connection: &mut PgConnection, request: AdoptRequest<'_
             server,
             registered,
             table: None,
+            partitioned: None,
         });
     }
     let Some(mut table) = catalog::adoptable(connection, spec).await? else {
@@ -136,6 +142,14 @@ pub(super) async fn look(connection: &mut PgConnection, request: AdoptRequest<'_
             format!("there is no table {}; `inboxd init` makes a new one", spec.table),
         ));
     };
+    if table.kind == "p" {
+        return Ok(Seen {
+            server,
+            registered,
+            table: None,
+            partitioned: Some(partitioned_already(connection, spec).await?),
+        });
+    }
     if let Some(registered) = &registered {
         let wanted = ClaimConstants::of(spec, registered.id, registered.lock_key);
         let comment = catalog::claim_comment(connection, spec).await?;
@@ -148,7 +162,36 @@ pub(super) async fn look(connection: &mut PgConnection, request: AdoptRequest<'_
         server,
         registered,
         table: Some((table, adoption)),
+        partitioned: None,
     })
+}
+
+/// The verdict on a table that is partitioned already.
+async fn partitioned_already(connection: &mut PgConnection, spec: &InboxSpec) -> Result<PartitionedTable, DbError> {
+    let mut found = catalog::partitioned_already(connection, spec).await?;
+    if let FoundInbox::Unfit(why) = catalog::unregistered_table(connection, spec).await? {
+        found.unfit = Some(why);
+    }
+    if let Some(schema) = &found.partman {
+        let schema =
+            Ident::new(schema.clone()).map_err(|error| DbError::noticed(ErrorKind::Other, error.to_string()))?;
+        if !ddl::partman_looks_after(connection, &schema, &spec.table).await? {
+            found.partman = None;
+        }
+    }
+    Ok(partitioned(&spec.table, spec.policy.drain_default, &found))
+}
+
+/// A table that is partitioned already needs none of the moves.
+pub(super) fn must_not_be_partitioned(request: AdoptRequest<'_>, seen: &Seen) -> Result<(), DbError> {
+    match &seen.partitioned {
+        None => Ok(()),
+        Some(_) => Err(refuse(
+            request,
+            "is partitioned already, so there is nothing to swap: `inboxd adopt … --check` says what is in the way of \
+             `inboxd init`, which takes it over",
+        )),
+    }
 }
 
 /// What the control schema says of the inbox, if anything.
@@ -198,77 +241,6 @@ pub(super) fn refuse(request: AdoptRequest<'_>, why: &str) -> DbError {
     DbError::noticed(ErrorKind::WrongState, format!("table {} {why}", request.spec.table))
 }
 
-/// Makes the claim functions on the table as it is, and sees to it that the swap needs no scan. Nothing that consumers do
-/// changes by it, but that rows must stay below the deadline, which is at least 48 hours away.
-///
-/// # Errors
-/// When the table cannot be adopted, with every reason and its remedy, or a step fails; what was done before stays.
-pub async fn prepare_adoption(connection: &mut PgConnection, request: AdoptRequest<'_>) -> Result<Adopted, DbError> {
-    writable(connection).await?;
-    let seen = look(connection, request).await?;
-    if let Some((_, adoption)) = &seen.table {
-        must_be_fit(request, adoption)?;
-    }
-    schema::migrate(connection).await?;
-    lock_run(connection, request).await?;
-    let mut done = Vec::new();
-    // A step leaves its trace in the catalog; the next look no longer finds it to do. Four kinds, each done once.
-    for _ in 0..8 {
-        let seen = look(connection, request).await?;
-        let Some((table, adoption)) = &seen.table else { break };
-        must_be_fit(request, adoption)?;
-        if let (Some(refusal), Some(left)) = (&adoption.swap_is_refused, adoption.seconds_left())
-            && left < 3600
-        {
-            return Err(refuse(
-                request,
-                &format!("is late: {}; {}", refusal.what, refusal.remedy),
-            ));
-        }
-        let steps: Vec<AdoptAction> = adoption.prepare.iter().map(|step| step.action).collect();
-        let Some(action) = steps
-            .iter()
-            .copied()
-            .find(|action| *action != AdoptAction::Scan || !done.contains(&"scan"))
-        else {
-            break;
-        };
-        let estimate = adoption.prepare.iter().find(|step| step.action == action);
-        (request.tell)(&format!(
-            "{} ({})",
-            words(action),
-            estimate.map_or("", |step| step.estimate.as_str())
-        ));
-        match action {
-            AdoptAction::Scan => scan(connection, request, adoption).await?,
-            AdoptAction::MakeFunctions => make_functions(connection, request, &seen, &table.owner).await?,
-            AdoptAction::AddChecks => add_checks(connection, request, adoption).await?,
-            AdoptAction::Validate => validate(connection, request, table).await?,
-            AdoptAction::Swap | AdoptAction::DropChecks => break,
-        }
-        done.push(action.as_str());
-    }
-    let now = look(connection, request).await?.state();
-    crate::postgres::lock::release(connection).await?;
-    Ok(Adopted {
-        inbox: request.spec.name.clone(),
-        done,
-        now,
-        under_lock_ms: None,
-    })
-}
-
-fn words(action: AdoptAction) -> &'static str {
-    match action {
-        AdoptAction::Scan => "looking through the table",
-        AdoptAction::MakeFunctions => "making the claim functions",
-        AdoptAction::AddChecks => "adding the check constraint",
-        AdoptAction::Validate => "validating it",
-        AdoptAction::Swap => "swapping",
-        AdoptAction::DropChecks => "dropping the check constraint",
-    }
-}
-
 async fn writable(connection: &mut PgConnection) -> Result<(), DbError> {
     let server = catalog::server(connection).await?;
     if server.in_recovery {
@@ -276,102 +248,6 @@ async fn writable(connection: &mut PgConnection) -> Result<(), DbError> {
         return Err(DbError::noticed(ErrorKind::ReadOnly, what));
     }
     server.must_be_writable()
-}
-
-async fn scan(connection: &mut PgConnection, request: AdoptRequest<'_>, adoption: &Adoption) -> Result<(), DbError> {
-    let until = adoption.until.unwrap_or_else(|| adopt_until(adoption.now));
-    let table = &request.spec.table;
-    let (too_new, unfilled) =
-        ddl::unchecked(connection, table, until, &adoption.nullable, request.lock_timeout).await?;
-    if too_new > 0 {
-        let what = format!(
-            "cannot be adopted: {too_new} rows have a processed_at at or after {until} (set them to a time that has been: update {} set processed_at = now() where processed_at >= '{until}')",
-            table.quoted()
-        );
-        return Err(refuse(request, &what));
-    }
-    if unfilled > 0 {
-        let columns = adoption.nullable.join(" or ");
-        let what = format!("cannot be adopted: {unfilled} rows have no {columns} (fill them, or delete them)");
-        return Err(refuse(request, &what));
-    }
-    Ok(())
-}
-
-/// The record, the functions and their grants, in one transaction, as `init` makes them.
-async fn make_functions(
-    connection: &mut PgConnection,
-    request: AdoptRequest<'_>,
-    seen: &Seen,
-    owner: &Ident,
-) -> Result<(), DbError> {
-    let spec = request.spec;
-    let mut transaction = connection
-        .begin()
-        .await
-        .map_err(|error| DbError::new("begin to make the claim functions", error))?;
-    let on = &mut *transaction;
-    journal::lock_inboxes(on).await?;
-    let registered = match &seen.registered {
-        Some(registered) => registered.clone(),
-        None => {
-            let (id, lock_key) = identity(on, spec).await?;
-            register(on, spec, request.deployment, &seen.server, id, lock_key).await?
-        }
-    };
-    let wanted = ClaimConstants::of(spec, registered.id, registered.lock_key);
-    ddl::install_functions(on, spec, owner, &wanted).await?;
-    ddl::grant_roles(on, spec, owner).await?;
-    transaction
-        .commit()
-        .await
-        .map_err(|error| DbError::new("commit the claim functions", error))
-}
-
-async fn add_checks(
-    connection: &mut PgConnection,
-    request: AdoptRequest<'_>,
-    adoption: &Adoption,
-) -> Result<(), DbError> {
-    let nullable: &[&'static str] = if adoption.has_filled_check {
-        &[]
-    } else {
-        &adoption.nullable
-    };
-    let is_there = adoption.until.is_some();
-    briefly(connection, request, async |on| {
-        ddl::be_brief(on, &request.spec.table, request.lock_timeout).await?;
-        // By the clock of this try, which may come after a midnight.
-        let now = catalog::server(on).await?.now;
-        let until = (!is_there).then(|| adopt_until(now));
-        ddl::add_checks(on, request.spec, until, nullable).await
-    })
-    .await?;
-    Ok(())
-}
-
-async fn validate(connection: &mut PgConnection, request: AdoptRequest<'_>, table: &FoundTable) -> Result<(), DbError> {
-    for check in our_checks(request.spec, table)? {
-        let is_valid = table
-            .checks
-            .iter()
-            .any(|found| found.name == check.as_str() && found.is_validated);
-        if !is_valid {
-            let name = &request.spec.table;
-            ddl::validate(connection, name, &check, request.lock_timeout)
-                .await
-                .map_err(|error| {
-                    if error.sqlstate().as_deref() == Some("23514") {
-                        let remedy =
-                            "rows came in that cannot stay: mend them and run it again, or take it back with --abort";
-                        error.meaning(ErrorKind::WrongState, remedy)
-                    } else {
-                        error
-                    }
-                })?;
-        }
-    }
-    Ok(())
 }
 
 /// The checks of an adoption that are there.
@@ -387,51 +263,6 @@ fn our_checks(spec: &InboxSpec, table: &FoundTable) -> Result<Vec<Ident>, DbErro
         .map(|check| Ident::new(check.name.clone()))
         .collect::<Result<_, _>>()
         .map_err(|error| DbError::noticed(ErrorKind::Other, error.to_string()))
-}
-
-/// Takes back what the preparation did to the table, and takes the inbox off the record. The claim functions stay: consumers
-/// may use them already, and on the table as it is they are exact.
-///
-/// # Errors
-/// When the table was adopted already, or the lock cannot be had in time; nothing has changed then.
-pub async fn abort_adoption(connection: &mut PgConnection, request: AdoptRequest<'_>) -> Result<Adopted, DbError> {
-    writable(connection).await?;
-    let seen = look(connection, request).await?;
-    if seen.table.is_none() {
-        return Err(refuse(request, "is adopted already; `inboxd release` gives it back"));
-    }
-    let mut done = Vec::new();
-    if schema::version(connection).await?.is_some() {
-        lock_run(connection, request).await?;
-    }
-    let seen = look(connection, request).await?;
-    let Some((table, _)) = &seen.table else {
-        return Err(refuse(request, "is adopted already; `inboxd release` gives it back"));
-    };
-    let checks = our_checks(request.spec, table)?;
-    let registered = seen.registered.as_ref().map(|registered| registered.id);
-    if !checks.is_empty() || registered.is_some() {
-        (request.tell)("taking it back");
-        briefly(connection, request, async |on| {
-            if !checks.is_empty() {
-                ddl::be_brief(on, &request.spec.table, request.lock_timeout).await?;
-                ddl::drop_checks(on, Sql::table(&request.spec.table), &checks).await?;
-            }
-            let Some(id) = registered else { return Ok(()) };
-            audit(on, request, "abort_adoption", id, serde_json::json!({})).await?;
-            journal::release_inbox(on, id).await
-        })
-        .await?;
-        done.push(AdoptAction::DropChecks.as_str());
-    }
-    let now = look(connection, request).await?.state();
-    crate::postgres::lock::release(connection).await?;
-    Ok(Adopted {
-        inbox: request.spec.name.clone(),
-        done,
-        now,
-        under_lock_ms: None,
-    })
 }
 
 pub(super) async fn audit(

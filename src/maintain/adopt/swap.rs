@@ -2,35 +2,39 @@
 
 use std::{
     collections::BTreeSet,
-    sync::atomic::{AtomicU64, Ordering},
     time::{Duration, Instant},
 };
 
 use sqlx::PgConnection;
 
-use super::{AdoptRequest, Adopted, audit, briefly, lock_run, look, must_be_fit, refuse, writable};
+use super::{
+    AdoptRequest, Adopted, audit,
+    brief::{briefly, lock_run, locked},
+    look, must_be_fit, must_not_be_partitioned, our_checks, refuse, writable,
+};
 use crate::{
     postgres::{
         DbError,
         catalog::{self, OldConsumer},
         ddl::{self, Exchange},
-        lock,
+        journal, lock,
     },
-    pure::{Adoption, Day, FoundTable, Parent},
+    pure::{Adoption, Day, FoundTable, Grant, Parent},
 };
 
 /// For so long nobody may be seen to insert directly: a session shows its last statement only, and a consumer that does
 /// something else in between shows that.
 const LOOKS: u32 = 25;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(200);
-/// Each day costs some five milliseconds under the lock; what is missing, the next run makes.
+/// Each try makes them anew, and they are not needed before the deadline; what is missing, the next run makes.
 const MOST_DAYS: i64 = 8;
 
 /// Adopts a prepared table. Done already, it is done.
 ///
-/// Safety conditions, in order, each asked again under the lock: the table can be adopted; functions and check are there, and
-/// the check is known to hold for all rows and says what the partition's bounds will say; the deadline is more than an hour
-/// away; no consumer inserts directly any more, as far as can be seen, or a person has confirmed it.
+/// Safety conditions, in order: the table can be adopted; functions and check are there, and the check is known to hold for all
+/// rows and says what the partition's bounds will say; the deadline is more than an hour away; no consumer inserts directly any
+/// more, as far as can be seen, or a person has confirmed it. All but the last are asked again in the transaction that swaps,
+/// and what they were asked of the table is compared once more under the lock.
 ///
 /// # Errors
 /// When one of these is not so, or the lock cannot be had in time; nothing has changed then.
@@ -41,6 +45,7 @@ pub async fn adopt(
 ) -> Result<Adopted, DbError> {
     writable(connection).await?;
     let seen = look(connection, request).await?;
+    must_not_be_partitioned(request, &seen)?;
     let done = |done, now, under_lock_ms| Adopted {
         inbox: request.spec.name.clone(),
         done,
@@ -57,19 +62,12 @@ pub async fn adopt(
     }
     lock_run(connection, request).await?;
     (request.tell)("swapping");
-    let under_lock = AtomicU64::new(0);
-    briefly(connection, request, async |on| {
-        ddl::be_brief(on, &request.spec.table, request.lock_timeout).await?;
-        let locked_at = Instant::now();
-        swap(on, request).await?;
-        let millis = u64::try_from(locked_at.elapsed().as_millis()).unwrap_or(u64::MAX);
-        under_lock.store(millis, Ordering::Relaxed);
-        Ok(())
-    })
-    .await?;
+    let locked_at = briefly(connection, request, async |on| swap(on, request).await).await?;
+    // With the commit, which ends the lock.
+    let under_lock_ms = locked_at.elapsed().as_millis();
     let now = look(connection, request).await?.state();
     lock::release(connection).await?;
-    Ok(done(vec!["swap"], now, Some(under_lock.load(Ordering::Relaxed).into())))
+    Ok(done(vec!["swap"], now, Some(under_lock_ms)))
 }
 
 fn must_be_ready(request: AdoptRequest<'_>, adoption: &Adoption) -> Result<(), DbError> {
@@ -115,32 +113,29 @@ fn describe(seen: &OldConsumer) -> String {
     format!("pid {} ({name}, role {role}{hidden})", seen.pid)
 }
 
-/// In the transaction that holds the lock.
-async fn swap(on: &mut PgConnection, request: AdoptRequest<'_>) -> Result<(), DbError> {
+/// One try, in a transaction of its own: when it had the lock. What can be read or made before is done before; under the lock
+/// the table is only compared with what was read, and exchanged.
+async fn swap(on: &mut PgConnection, request: AdoptRequest<'_>) -> Result<Instant, DbError> {
     let spec = request.spec;
+    // The ledger stays as it is read here.
+    journal::lock_inboxes(on).await?;
     let seen = look(on, request).await?;
     let (Some(registered), Some((table, adoption))) = (&seen.registered, &seen.table) else {
-        return Err(refuse(
-            request,
-            "has changed meanwhile; look again with `inboxd adopt … --check`",
-        ));
+        return Err(has_changed(request));
     };
     must_be_ready(request, adoption)?;
     let Some(until) = adoption.until else {
         return Err(refuse(request, "has no check any more; run `inboxd adopt … --prepare`"));
     };
     must_say(request, table, until)?;
-    let mut inserters = BTreeSet::new();
-    let grants = table.grants.iter().filter(|grant| {
-        let is_insert = grant.privilege == "INSERT";
-        if is_insert {
-            inserters.insert(grant.grantee.clone());
-        }
-        !is_insert
-    });
+    let (inserters, grants) = table
+        .grants
+        .iter()
+        .cloned()
+        .partition::<BTreeSet<Grant>, _>(|grant| grant.privilege == "INSERT");
     let parent = Parent {
         owner: table.owner.to_string(),
-        grants: grants.cloned().collect(),
+        grants,
         replica_identity: table.replica_identity,
         tablespace: table.tablespace.clone(),
     };
@@ -151,17 +146,32 @@ async fn swap(on: &mut PgConnection, request: AdoptRequest<'_>) -> Result<(), Db
         parent: &parent,
         until,
         nullable: &adoption.nullable,
-        has_filled_check: adoption.has_filled_check,
+        checks: &our_checks(spec, table)?,
         comment: table.comment.as_deref(),
         last: today.plus(spec.policy.ahead.days()).min(until.plus(MOST_DAYS)),
     };
-    ddl::exchange(on, exchange).await?;
+    ddl::make_parent(on, exchange).await?;
     let detail = serde_json::json!({
         "adopted_as": spec.table.adopted().to_string(),
         "until": until.to_string(),
-        "no_longer_insert": inserters,
+        "no_longer_insert": inserters.into_iter().map(|grant| grant.grantee).collect::<BTreeSet<_>>(),
     });
-    audit(on, request, "adopt", registered.id, detail).await
+    audit(on, request, "adopt", registered.id, detail).await?;
+    locked(on, request, async |on| {
+        let found = catalog::adoptable_again(on, spec).await?;
+        if !found.is_some_and(|found| table.is_still(&found)) {
+            return Err(has_changed(request));
+        }
+        ddl::exchange(on, exchange).await
+    })
+    .await
+}
+
+fn has_changed(request: AdoptRequest<'_>) -> DbError {
+    refuse(
+        request,
+        "has changed meanwhile; look again with `inboxd adopt … --check`",
+    )
 }
 
 /// Makes sure that the check says what the bounds will say, and no more: else the attach would read the whole table under the

@@ -5,9 +5,11 @@ use sqlx::{PgConnection, Row, postgres::PgRow, types::Json};
 
 use super::{
     super::error::{DbError, Doing},
-    read::{grants, ident, replica_identity},
+    read::{grants, ident, oid, replica_identity},
 };
-use crate::pure::{Consumers, FoundCheck, FoundColumn, FoundTable, InboxSpec, Problem, TableName};
+use crate::pure::{
+    Bounds, Consumers, FoundCheck, FoundChild, FoundColumn, FoundPartitioned, FoundTable, InboxSpec, Problem, TableName,
+};
 
 /// A session that may insert directly.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -24,11 +26,28 @@ pub(crate) struct OldConsumer {
 
 /// The table of an inbox as an adoption must know it; none when there is none. Of its functions it knows nothing.
 pub(crate) async fn adoptable(connection: &mut PgConnection, spec: &InboxSpec) -> Result<Option<FoundTable>, DbError> {
+    ask(connection, spec, true).await
+}
+
+/// The same when the names that the swap needs are taken by the swap itself.
+pub(crate) async fn adoptable_again(
+    connection: &mut PgConnection,
+    spec: &InboxSpec,
+) -> Result<Option<FoundTable>, DbError> {
+    ask(connection, spec, false).await
+}
+
+async fn ask(
+    connection: &mut PgConnection,
+    spec: &InboxSpec,
+    names_must_be_free: bool,
+) -> Result<Option<FoundTable>, DbError> {
     let doing = || format!("look at {}", spec.table);
     let row = sqlx::query(include_str!("../../../sql/observe/adoption.sql"))
         .bind(spec.table.schema().as_str())
         .bind(spec.table.table().as_str())
         .bind(spec.policy.consumers == Consumers::Many)
+        .bind(names_must_be_free)
         .fetch_optional(connection)
         .await
         .doing(doing)?;
@@ -55,6 +74,7 @@ fn read(row: &PgRow) -> Result<FoundTable, sqlx::Error> {
     let Json(columns): Json<Vec<ColumnRow>> = row.try_get("columns")?;
     let Json(checks): Json<Vec<CheckRow>> = row.try_get("checks")?;
     Ok(FoundTable {
+        oid: oid(row, "oid")?,
         kind: row.try_get("kind")?,
         owner: ident(row, "owner")?,
         columns: columns
@@ -93,6 +113,45 @@ fn read(row: &PgRow) -> Result<FoundTable, sqlx::Error> {
         rows: row.try_get("rows")?,
         has_functions: false,
         now: row.try_get::<DateTime<Utc>, _>("now")?,
+    })
+}
+
+/// What there is to see of a table that is partitioned already, but for why `init` would refuse it. Its pg_partman, where our
+/// role may read the configuration of that, is still to be asked whether it looks after this very table.
+pub(crate) async fn partitioned_already(
+    connection: &mut PgConnection,
+    spec: &InboxSpec,
+) -> Result<FoundPartitioned, DbError> {
+    let doing = || format!("look at the partitions of {}", spec.table);
+    let (schema, table) = (spec.table.schema().as_str(), spec.table.table().as_str());
+    let rows = sqlx::query(include_str!("../../../sql/observe/partitioned.sql"))
+        .bind(schema)
+        .bind(table)
+        .bind(spec.policy.consumers == Consumers::Many)
+        .fetch_all(&mut *connection)
+        .await
+        .doing(doing)?;
+    let child = |row: &PgRow| {
+        Ok::<_, sqlx::Error>(FoundChild {
+            name: row.try_get("name")?,
+            is_beside: row.try_get("is_beside")?,
+            is_table: row.try_get("is_table")?,
+            bounds: Bounds::parse(row.try_get("bounds")?, spec.policy.routing),
+            has_key: row.try_get("has_key")?,
+        })
+    };
+    let children = rows.iter().map(child).collect::<Result<_, _>>().doing(doing)?;
+    let (partman, primary_key) = sqlx::query_as(include_str!("../../../sql/observe/partman.sql"))
+        .bind(schema)
+        .bind(table)
+        .fetch_one(connection)
+        .await
+        .doing(doing)?;
+    Ok(FoundPartitioned {
+        unfit: None,
+        primary_key,
+        partman,
+        children,
     })
 }
 

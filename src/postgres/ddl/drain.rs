@@ -367,7 +367,7 @@ impl Drain<'_> {
             ..self.work
         };
         let key = Sql::ident(&derive(&work.spec.table, Derived::DrainCopyKey(day))?);
-        partition::create_loose(on, work, day, key).await?;
+        partition::create_loose(on, work, &work.inbox(), day, key).await?;
         partition::attach_to(on, self.copies(), work, day).await
     }
 

@@ -6,11 +6,13 @@
 mod adopt;
 mod digest;
 mod drain;
+mod exchange;
 mod functions;
 mod inbox;
 mod leaving;
 mod looks;
 mod partition;
+mod release;
 mod repair;
 mod seal;
 
@@ -19,9 +21,11 @@ use uuid::Uuid;
 
 pub(crate) use self::repair::LONGEST_BUILD;
 pub(crate) use self::{
-    adopt::{Exchange, add_checks, be_brief, drop_checks, exchange, open_the_end, unchecked, validate},
+    adopt::{add_checks, be_brief, drop_checks, partman_looks_after, unchecked, validate},
     digest::build as build_digest,
     drain::{Drained, drain},
+    exchange::{Exchange, exchange, make_parent},
+    release::open_the_end,
 };
 pub use self::{
     digest::drop_slots,

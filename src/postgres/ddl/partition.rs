@@ -18,23 +18,34 @@ use crate::{
 /// It is a table of its own until the attach, which takes SHARE UPDATE EXCLUSIVE on the inbox and so meets no claim. The
 /// check constraint that spares the attach its scan is dropped before anybody else can see the table.
 pub(super) async fn create(connection: &mut PgConnection, work: Work<'_>) -> Result<(), DbError> {
-    let day = work.day()?;
-    let key = Sql::ident(&derive(&work.spec.table, Derived::PartitionKey(day))?);
     let mut transaction = connection.begin().await.doing(|| "begin".to_owned())?;
-    let on = &mut *transaction;
-    create_loose(on, work, day, key).await?;
-    comment(on, work, None).await?;
-    attach_to(on, work.inbox(), work, day).await?;
-    drop_check(on, work, day).await?;
-    journal::partition_created(on, work.inbox_id, day, &work.step.schema, &work.step.relation).await?;
+    create_in(&mut transaction, work, &work.inbox()).await?;
     transaction
         .commit()
         .await
         .doing(|| "commit the new partition".to_owned())
 }
 
-/// Makes a table that is fit to be the partition of a day, with a check constraint that spares its attach the scan.
-pub(super) async fn create_loose(on: &mut PgConnection, work: Work<'_>, day: Day, key: Sql) -> Result<(), DbError> {
+/// The same in the caller's transaction, for a parent that need not have the inbox's name yet.
+pub(super) async fn create_in(on: &mut PgConnection, work: Work<'_>, parent: &Sql) -> Result<(), DbError> {
+    let day = work.day()?;
+    let key = Sql::ident(&derive(&work.spec.table, Derived::PartitionKey(day))?);
+    create_loose(on, work, parent, day, key).await?;
+    comment(on, work, None).await?;
+    attach_to(on, parent.clone(), work, day).await?;
+    drop_check(on, work, day).await?;
+    journal::partition_created(on, work.inbox_id, day, &work.step.schema, &work.step.relation).await
+}
+
+/// Makes a table that is fit to be the partition of a day, with a check constraint that spares its attach the scan. It has
+/// the columns of the parent.
+pub(super) async fn create_loose(
+    on: &mut PgConnection,
+    work: Work<'_>,
+    parent: &Sql,
+    day: Day,
+    key: Sql,
+) -> Result<(), DbError> {
     let partition = work.relation();
     let [from, to] = ends(day, work.spec.policy.routing);
     let tablespace = match &work.parent.tablespace {
@@ -46,7 +57,7 @@ pub(super) async fn create_loose(on: &mut PgConnection, work: Work<'_>, day: Day
     };
     let made = [
         ("partition", partition.clone()),
-        ("inbox", work.inbox()),
+        ("inbox", parent.clone()),
         ("storage", Sql::list(STORAGE_PARAMETERS)),
         ("tablespace", tablespace),
     ];

@@ -18,6 +18,7 @@ fn column(name: &str, kind: &str) -> FoundColumn {
 
 fn found() -> FoundTable {
     FoundTable {
+        oid: 16_384,
         kind: "r".to_owned(),
         owner: Ident::new("app").unwrap(),
         columns: vec![

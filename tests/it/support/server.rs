@@ -90,10 +90,19 @@ impl OwnServer {
 
     /// A fresh, empty database with a name that no other test has.
     pub(crate) async fn database(&self) -> TestDatabase {
+        self.database_like("template0").await
+    }
+
+    /// A database that holds what another does, to which nobody may be connected.
+    pub(crate) async fn copy_of(&self, database: &TestDatabase) -> TestDatabase {
+        self.database_like(&database.name).await
+    }
+
+    async fn database_like(&self, template: &str) -> TestDatabase {
         static NUMBER: AtomicU32 = AtomicU32::new(1);
         let name = format!("test_{}", NUMBER.fetch_add(1, Ordering::Relaxed));
         let mut admin = self.cluster.connect_options("postgres").connect().await.unwrap();
-        let statement = format!("create database {name} template template0");
+        let statement = format!("create database {name} template {template}");
         sqlx::query(AssertSqlSafe(statement)).execute(&mut admin).await.unwrap();
         admin.close().await.unwrap();
         let (options, url) = (self.cluster.connect_options(&name), self.cluster.url(&name));

@@ -29,7 +29,10 @@ pub(crate) enum Cut {
     Before,
     /// The server runs the statement, and the client never learns what became of it.
     After,
-    /// The same, and the connection stays: neither side hears of the other again, nor that anything is amiss.
+    /// The server never sees the statement, and the connection stays until [`Proxy::cut_all`]: for a client that is killed
+    /// while it sends.
+    Held,
+    /// The server runs the statement, and the connection stays: neither side hears of the other again, nor that anything is amiss.
     Frozen,
 }
 
@@ -50,9 +53,19 @@ pub(crate) struct Proxy {
 #[derive(Debug)]
 struct Shared {
     seen: watch::Sender<Seen>,
-    armed: Mutex<Option<(String, Cut)>>,
+    armed: Mutex<Option<(At, Cut)>>,
     silent: AtomicBool,
     held: watch::Sender<bool>,
+}
+
+/// Where a connection is cut.
+#[derive(Debug)]
+enum At {
+    /// At the next simple query that begins with this word.
+    Word(String),
+    /// At the round trip of this number, or at the simple query of this number.
+    RoundTrip(usize),
+    Query(usize),
 }
 
 #[derive(Debug, Default, Clone)]
@@ -149,7 +162,17 @@ impl Proxy {
     /// Cuts the connection that next sends a simple query which begins with this word, whatever its case. Once: the
     /// next such query passes.
     pub(crate) fn cut(&self, word: &str, when: Cut) {
-        *self.shared.armed.lock().unwrap() = Some((word.to_owned(), when));
+        *self.shared.armed.lock().unwrap() = Some((At::Word(word.to_owned()), when));
+    }
+
+    /// Cuts the connection that sends the simple query of this number, the first being 1, since the proxy began to count.
+    pub(crate) fn cut_at_query(&self, number: usize, when: Cut) {
+        *self.shared.armed.lock().unwrap() = Some((At::Query(number), when));
+    }
+
+    /// The same for any round trip. What comes in parts has arrived by then, but for the part that asks for the answer.
+    pub(crate) fn cut_at_round_trip(&self, number: usize, when: Cut) {
+        *self.shared.armed.lock().unwrap() = Some((At::RoundTrip(number), when));
     }
 
     /// Cuts nothing that has not been cut yet.
@@ -254,18 +277,25 @@ fn without_socket(options: &PgConnectOptions) -> PgConnectOptions {
 impl Shared {
     /// Notes what a client sends; what to do about it.
     fn note(&self, message: &Message<'_>) -> Option<Cut> {
-        match (message.kind, message.query()) {
-            (b'Q', Some(text)) => {
-                let mut armed = self.armed.lock().unwrap();
-                let cut = armed.take_if(|(word, _)| begins_with(text, word)).map(|(_, cut)| cut);
-                self.seen.send_modify(|seen| {
-                    seen.queries.push(text.to_owned());
-                    seen.cuts += usize::from(cut.is_some());
-                });
-                cut
-            }
-            _ => None,
-        }
+        let text = match message.kind {
+            b'Q' => message.query(),
+            b'S' => None,
+            _ => return None,
+        };
+        let mut armed = self.armed.lock().unwrap();
+        let mut cut = None;
+        self.seen.send_modify(|seen| {
+            seen.queries.extend(text.map(str::to_owned));
+            let is_here = |at: &At| match (at, text) {
+                (At::Word(word), Some(text)) => begins_with(text, word),
+                (At::Query(number), Some(_)) => *number == seen.queries.len(),
+                (At::RoundTrip(number), _) => *number == seen.round_trips,
+                (At::Word(_) | At::Query(_), None) => false,
+            };
+            cut = armed.take_if(|(at, _)| is_here(at)).map(|(_, cut)| cut);
+            seen.cuts += usize::from(cut.is_some());
+        });
+        cut
     }
 
     fn count_round_trip(&self) {

@@ -136,6 +136,9 @@ async fn requests(
             if cut == Some(Cut::Before) {
                 return End::AtOnce;
             }
+            if cut == Some(Cut::Held) {
+                std::future::pending::<()>().await;
+            }
             whole += message.bytes;
             if cut == Some(Cut::Frozen) {
                 muted.store(true, Ordering::SeqCst);
