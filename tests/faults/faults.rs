@@ -441,7 +441,7 @@ impl Seed {
 
     /// What came back by itself, and must have.
     pub(crate) async fn see_what_is_back(&mut self, must: bool) {
-        let mut admin = self.world.admin().await;
+        let mut admin = self.world.looker().await;
         let away: Vec<(String, Day)> = self.memory.away().map(|(inbox, day)| (inbox.to_owned(), day)).collect();
         let now = self.world.clock.now();
         for (inbox, day) in away {

@@ -56,7 +56,7 @@ impl Seed {
         };
         let unprocessed: Vec<_> = self.broker.pending.iter().filter(fresh).collect();
         assert!(unprocessed.len() < 20, "messages are never processed: {unprocessed:?}");
-        let ours = state(&mut self.world.admin().await).await;
+        let ours = state(&mut *self.world.looker().await).await;
         let theirs = state(&mut undisturbed.database.connect().await).await;
         let (more, less): (Vec<_>, Vec<_>) = (ours.difference(&theirs).collect(), theirs.difference(&ours).collect());
         assert!(
