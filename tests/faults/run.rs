@@ -223,7 +223,7 @@ impl Seed {
             self.end(nth, standing).await;
         }
         for (_, fault) in &plan.faults {
-            self.after_claims(fault).await;
+            self.after_claims(nth, fault).await;
         }
         let can_run = self.can_run();
         if can_run {
