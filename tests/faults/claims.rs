@@ -6,11 +6,10 @@ use std::collections::{BTreeMap, VecDeque};
 use chrono::{DateTime, Utc};
 use rand::{RngExt, SeedableRng, rngs::StdRng, seq::SliceRandom};
 use sqlx::postgres::PgConnectOptions;
-use tokio::task::JoinSet;
 use uuid::Uuid;
 
 use crate::{
-    consumers::{CONSUMERS, consume},
+    consumers::{CONSUMERS, Consumer},
     course::INBOXES,
 };
 
@@ -111,17 +110,28 @@ fn new(inbox: &'static str, nth: usize, now: DateTime<Utc>, random: &mut StdRng)
     Message { inbox, id, created_at }
 }
 
-/// Delivers messages to consumers that work at once; what became of each.
-pub(crate) async fn deliver(options: &PgConnectOptions, messages: Vec<Message>) -> Vec<(Message, End)> {
+/// All of them; they keep their sessions from day to day.
+pub(crate) fn consumers(options: &PgConnectOptions) -> Vec<Consumer> {
     let options = options.clone().application_name(CONSUMER);
-    let mut consumers = JoinSet::new();
-    for (nth, kind) in CONSUMERS.into_iter().enumerate() {
-        let share: Vec<Message> = messages.iter().skip(nth).step_by(CONSUMERS.len()).copied().collect();
-        consumers.spawn(consume(kind, options.clone(), share));
+    CONSUMERS.iter().map(|kind| Consumer::new(*kind, &options)).collect()
+}
+
+/// Delivers messages to consumers that work at once; what became of each.
+pub(crate) async fn deliver(consumers: &mut Vec<Consumer>, messages: Vec<Message>) -> Vec<(Message, End)> {
+    let mut working = Vec::new();
+    let count = consumers.len();
+    for (nth, mut consumer) in consumers.drain(..).enumerate() {
+        let share: Vec<Message> = messages.iter().skip(nth).step_by(count).copied().collect();
+        working.push(tokio::spawn(async move {
+            let ends = consumer.consume(share).await;
+            (consumer, ends)
+        }));
     }
-    let mut ends = Vec::new();
-    while let Some(consumer) = consumers.join_next().await {
-        ends.extend(consumer.unwrap());
+    let mut all = Vec::new();
+    for worked in working {
+        let (consumer, ends) = worked.await.unwrap();
+        consumers.push(consumer);
+        all.extend(ends);
     }
-    ends
+    all
 }

@@ -11,6 +11,7 @@ use sqlx::{
 use crate::claims::{End, Message};
 
 const WAIT: Duration = Duration::from_millis(200);
+const CONNECT: Duration = Duration::from_secs(2);
 const BATCH: usize = 8;
 
 /// How a consumer works.
@@ -38,29 +39,86 @@ pub(crate) const CONSUMERS: [Kind; 6] = [
     Kind::Sql,
 ];
 
-pub(crate) async fn consume(kind: Kind, options: PgConnectOptions, share: Vec<Message>) -> Vec<(Message, End)> {
-    match kind {
-        Kind::Sql => by_sql(options, share).await,
-        _ => by_library(kind, options, share).await,
+/// One of them, with the sessions that it keeps from day to day.
+#[derive(Debug)]
+pub(crate) struct Consumer {
+    kind: Kind,
+    options: PgConnectOptions,
+    connection: Option<PgConnection>,
+    pool: PgPool,
+    opened: BTreeMap<&'static str, Inbox>,
+}
+
+impl Consumer {
+    pub(crate) fn new(kind: Kind, options: &PgConnectOptions) -> Self {
+        Self {
+            kind,
+            options: options.clone(),
+            connection: None,
+            pool: pool(options),
+            opened: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) async fn consume(&mut self, share: Vec<Message>) -> Vec<(Message, End)> {
+        match self.kind {
+            Kind::Sql => self.by_sql(share).await,
+            _ => self.by_library(share).await,
+        }
+    }
+
+    async fn by_sql(&mut self, share: Vec<Message>) -> Vec<(Message, End)> {
+        // One that was lost since is no message's fault.
+        if let Some(connection) = &mut self.connection
+            && !matches!(tokio::time::timeout(CONNECT, connection.ping()).await, Ok(Ok(())))
+        {
+            self.connection = None;
+        }
+        let mut ends = Vec::new();
+        for message in share {
+            let end = match connect(&mut self.connection, &self.options).await {
+                Ok(connection) => claim(connection, message).await,
+                Err(error) => Err(error),
+            };
+            let end = end.unwrap_or_else(|error| {
+                // Whatever it was, the next one gets a clean session.
+                self.connection = None;
+                End::Again(name(&error))
+            });
+            ends.push((message, end));
+        }
+        ends
+    }
+
+    async fn by_library(&mut self, share: Vec<Message>) -> Vec<(Message, End)> {
+        if self.kind == Kind::Claim {
+            // One is deployed anew each day.
+            self.opened.clear();
+            self.pool.close().await;
+            self.pool = pool(&self.options);
+        }
+        let mut ends = Vec::new();
+        for portion in portions(self.kind, &share) {
+            let came_to = match open(&mut self.opened, &self.pool, portion[0].inbox).await {
+                Ok(inbox) => take(self.kind, inbox, &self.pool, &portion).await,
+                Err(why) => vec![End::Again(why); portion.len()],
+            };
+            assert_eq!(came_to.len(), portion.len(), "each message has an end");
+            ends.extend(portion.into_iter().zip(came_to));
+        }
+        ends
     }
 }
 
-async fn by_sql(options: PgConnectOptions, share: Vec<Message>) -> Vec<(Message, End)> {
-    let mut ends = Vec::new();
-    let mut connection: Option<PgConnection> = None;
-    for message in share {
-        let end = match connect(&mut connection, &options).await {
-            Ok(connection) => claim(connection, message).await,
-            Err(error) => Err(error),
-        };
-        let end = end.unwrap_or_else(|error| {
-            // Whatever it was, the next one gets a clean session.
-            connection = None;
-            End::Again(name(&error))
-        });
-        ends.push((message, end));
-    }
-    ends
+fn pool(options: &PgConnectOptions) -> PgPool {
+    PgPoolOptions::new()
+        .max_connections(2)
+        // A busy machine takes its time to fork.
+        .acquire_timeout(Duration::from_secs(3))
+        // By no clock that steps.
+        .max_lifetime(None)
+        .idle_timeout(None)
+        .connect_lazy_with(options.clone())
 }
 
 async fn connect<'c>(
@@ -70,7 +128,7 @@ async fn connect<'c>(
     match connection {
         Some(connection) => Ok(connection),
         None => {
-            let new = tokio::time::timeout(Duration::from_secs(2), options.connect()).await;
+            let new = tokio::time::timeout(CONNECT, options.connect()).await;
             if !matches!(new, Ok(Ok(_))) {
                 // A broker would not deliver at once either.
                 tokio::time::sleep(Duration::from_millis(10)).await;
@@ -111,26 +169,6 @@ async fn work(connection: &mut PgConnection, message: Message) -> Result<(), sql
         .execute(connection)
         .await
         .map(|_| ())
-}
-
-async fn by_library(kind: Kind, options: PgConnectOptions, share: Vec<Message>) -> Vec<(Message, End)> {
-    let pool = PgPoolOptions::new()
-        .max_connections(2)
-        // A busy machine takes its time to fork.
-        .acquire_timeout(Duration::from_secs(3))
-        .connect_lazy_with(options);
-    let mut opened: BTreeMap<&str, Inbox> = BTreeMap::new();
-    let mut ends = Vec::new();
-    for portion in portions(kind, &share) {
-        let came_to = match open(&mut opened, &pool, portion[0].inbox).await {
-            Ok(inbox) => take(kind, inbox, &pool, &portion).await,
-            Err(why) => vec![End::Again(why); portion.len()],
-        };
-        assert_eq!(came_to.len(), portion.len(), "each message has an end");
-        ends.extend(portion.into_iter().zip(came_to));
-    }
-    pool.close().await;
-    ends
 }
 
 /// What is taken at a time, of one inbox each.

@@ -3,7 +3,8 @@
 use inboxd::{Action, Bounds, Day, Routing};
 
 use crate::{
-    faults::{Kind, Standing, ours, tried},
+    faults::{Kind, Standing},
+    hands::{ours, tried},
     run::Seed,
     support::inbox::sql,
     world::{KEEPER, default_of, last_steps},

@@ -3,20 +3,15 @@
 use std::time::{Duration, Instant};
 
 use chrono::TimeDelta;
-use inboxd::{
-    Day, InboxSpec,
-    maintain::operate::{self, Actor},
-    postgres,
-};
-use sqlx::{AssertSqlSafe, Connection, PgConnection};
+use inboxd::Day;
+use sqlx::PgConnection;
 
 use crate::{
-    course::{Fault, INBOXES, Privilege},
-    defaults::default_stands,
+    course::{Fault, Privilege},
+    hands::{detached, tried},
     run::Seed,
-    settle::operator,
     support::{inbox::sql, process, proxy::Cut},
-    world::{AHEAD, KEEPER, RETENTION_DAYS},
+    world::KEEPER,
 };
 
 /// The longest that a process may take to end.
@@ -59,6 +54,11 @@ pub(crate) enum Kind {
     Default {
         inbox: &'static str,
     },
+    /// Days that were made while the clock was ahead, later than this.
+    FarDays {
+        inbox: &'static str,
+        kept: Day,
+    },
 }
 
 impl Standing {
@@ -67,7 +67,11 @@ impl Standing {
         match &self.kind {
             Kind::Down | Kind::Revoked(_) | Kind::Paused => false,
             Kind::Foreign { day, .. } => *day > today.next(),
-            Kind::Session(_) | Kind::Held { .. } | Kind::Skewed { .. } | Kind::Default { .. } => true,
+            Kind::Session(_)
+            | Kind::Held { .. }
+            | Kind::Skewed { .. }
+            | Kind::Default { .. }
+            | Kind::FarDays { .. } => true,
         }
     }
 
@@ -186,13 +190,8 @@ impl Seed {
             Kind::Held { inbox, day } => self.release(inbox, day).await,
             Kind::Skewed { .. } => self.world.clock.set_skew(TimeDelta::zero()),
             Kind::Default { inbox } => self.drain_by_hand(today, inbox).await,
-            Kind::Paused => {
-                let (deployment, actor) = (&self.world.deployment, Actor::new("operator").unwrap());
-                let mut connection = deployment.maintenance().await;
-                operate::resume(&mut connection, operator(deployment, &actor))
-                    .await
-                    .unwrap();
-            }
+            Kind::Paused => self.resume(today).await,
+            Kind::FarDays { inbox, kept } => self.drop_far_days(today, inbox, kept).await,
         }
     }
 
@@ -290,207 +289,4 @@ impl Seed {
             _ => unreachable!("not a lock: {fault:?}"),
         }
     }
-
-    /// A day's partition by name; 0 is today.
-    fn partition(&self, inbox: &str, offset: i64) -> String {
-        format!("{inbox}_{}", self.world.today().plus(offset).underscored())
-    }
-
-    /// What somebody does who does not know better.
-    async fn by_hand(&mut self, today: u32, fault: &Fault) {
-        let mut admin = self.world.admin().await;
-        sql(&mut admin, "set lock_timeout = '2s'").await;
-        match *fault {
-            Fault::ForeignTable { inbox, offset, days } => {
-                let (name, day) = (self.partition(inbox, offset), self.world.today().plus(offset));
-                if tried(&mut admin, format!("create table {name} (whatever int)")).await {
-                    let oid = oid_of(&mut admin, &name).await.unwrap();
-                    self.leaves.foreign(oid, &name);
-                    self.stands(today + days, Kind::Foreign { name, oid, day });
-                }
-            }
-            Fault::DropByHand { inbox, offset } => {
-                let (name, day) = (self.partition(inbox, offset), self.world.today().plus(offset));
-                let Some(oid) = ours(&mut admin, &name).await else {
-                    return;
-                };
-                self.leaves.by_hand(oid);
-                self.memory.goes_away(&mut admin, inbox, day).await;
-                if tried(&mut admin, format!("drop table {name}")).await {
-                    self.memory.is_lost(&mut admin, inbox, day).await;
-                } else {
-                    self.memory.is_back(&mut admin, inbox, day).await;
-                }
-            }
-            Fault::DetachByHand { inbox, offset } => {
-                let (name, day) = (self.partition(inbox, offset), self.world.today().plus(offset));
-                let Some(oid) = ours(&mut admin, &name).await else {
-                    return;
-                };
-                // It could not be attached beside what the default partition would take meanwhile.
-                if default_stands(&mut admin, inbox).await {
-                    return;
-                }
-                self.leaves.by_hand(oid);
-                self.memory.goes_away(&mut admin, inbox, day).await;
-                if !tried(&mut admin, format!("alter table {inbox} detach partition {name}")).await {
-                    self.memory.is_back(&mut admin, inbox, day).await;
-                }
-            }
-            _ => unreachable!("not by hand: {fault:?}"),
-        }
-    }
-
-    /// What the operator does. The database may be away, or another run going: then it is not done.
-    async fn operate(&mut self, today: u32, fault: &Fault) {
-        let (deployment, actor) = (self.world.deployment.clone(), Actor::new("operator").unwrap());
-        let by = operator(&deployment, &actor);
-        let spec = |inbox: &str| -> &InboxSpec { deployment.specs.iter().find(|spec| spec.name == inbox).unwrap() };
-        let connecting = postgres::connect(&deployment.options, "inboxd operator", deployment.timeouts);
-        let Ok(mut connection) = connecting.await else { return };
-        match *fault {
-            Fault::Hold { inbox, offset, days } => {
-                let day = self.world.today().plus(offset);
-                if operate::hold(&mut connection, by, spec(inbox), day, "asked for")
-                    .await
-                    .is_ok()
-                {
-                    self.leaves.hold(inbox, day);
-                    self.stands(today + days, Kind::Held { inbox, day });
-                }
-            }
-            Fault::Restore { inbox, days } => {
-                let Some((day, _)) = detached(&mut self.world.admin().await, inbox).await else {
-                    return;
-                };
-                if operate::restore(&mut connection, by, spec(inbox), day, None)
-                    .await
-                    .is_ok()
-                {
-                    self.leaves.hold(inbox, day);
-                    self.stands(today + days, Kind::Held { inbox, day });
-                }
-            }
-            Fault::Pause { days } => {
-                if operate::pause(&mut connection, by, "asked for").await.is_ok() {
-                    self.stands(today + days, Kind::Paused);
-                }
-            }
-            Fault::ConfirmClock => {
-                let _ = operate::confirm_clock(&mut connection, by, &deployment.specs).await;
-                for standing in &mut self.standing {
-                    if let Kind::Skewed { confirmed, .. } = &mut standing.kind {
-                        *confirmed = true;
-                    }
-                }
-            }
-            Fault::ConfirmDrops { inbox } => {
-                let _ = operate::confirm_drops(&mut connection, by, spec(inbox), None).await;
-            }
-            _ => unreachable!("not the operator's: {fault:?}"),
-        }
-        let _ = connection.close().await;
-    }
-
-    async fn release(&mut self, inbox: &'static str, day: Day) {
-        let stands_still =
-            |other: &Standing| matches!(other.kind, Kind::Held { inbox: one, day: of } if one == inbox && of == day);
-        if self.standing.iter().any(stands_still) {
-            return;
-        }
-        self.leaves.release(inbox, day);
-        let sql_text = format!(
-            "delete from inboxd.holds using inboxd.inboxes as inbox
-             where inbox.id = holds.inbox_id and inbox.table_name = '{inbox}' and day = '{day}'"
-        );
-        // By hand: the service's role may have lost its privileges.
-        sql(&mut self.world.admin().await, sql_text).await;
-    }
-
-    /// What goes wrong once the day's claims are made.
-    pub(crate) async fn after_claims(&mut self, fault: &Fault) {
-        let Fault::Leap { days } = *fault else { return };
-        let can_run = self.standing.iter().all(|one| one.lets_create(self.world.today()));
-        if !can_run {
-            return;
-        }
-        let here = self.world.today();
-        self.world.clock.step(TimeDelta::days(days));
-        self.world.run(false).await;
-        self.world.clock.step(-TimeDelta::days(days));
-        // The schedule must not wait until the clock is there again.
-        self.world.run(true).await;
-        // Somebody takes the days of the far future away again.
-        let mut admin = self.world.admin().await;
-        for inbox in INBOXES {
-            let kept = format!("{inbox}_{}", here.plus(AHEAD + 2).underscored());
-            let names: Vec<String> = sqlx::query_scalar(
-                "select relname::text from pg_class join pg_inherits on inhrelid = pg_class.oid
-                 where inhparent = $1::regclass and relname > $2 and relname <> $1 || '_default' order by 1",
-            )
-            .bind(inbox)
-            .bind(kept)
-            .fetch_all(&mut admin)
-            .await
-            .unwrap();
-            for name in names {
-                sql(&mut admin, format!("drop table {name}")).await;
-            }
-        }
-    }
-
-    /// What came back by itself, and must have.
-    pub(crate) async fn see_what_is_back(&mut self, must: bool) {
-        let mut admin = self.world.admin().await;
-        let away: Vec<(String, Day)> = self.memory.away().map(|(inbox, day)| (inbox.to_owned(), day)).collect();
-        let now = self.world.clock.now();
-        for (inbox, day) in away {
-            let name = format!("{inbox}_{}", day.underscored());
-            if ours(&mut admin, &name).await.is_some() {
-                self.memory.is_back(&mut admin, &inbox, day).await;
-            } else if must && day.end() + TimeDelta::days(RETENTION_DAYS) > now + TimeDelta::hours(1) {
-                let steps = crate::world::last_steps(&mut admin).await;
-                panic!("{name} was detached by hand and is not attached again at {now}: {steps:#?}");
-            }
-        }
-    }
-}
-
-/// Runs what may fail.
-pub(crate) async fn tried(connection: &mut PgConnection, text: String) -> bool {
-    sqlx::raw_sql(AssertSqlSafe(text)).execute(connection).await.is_ok()
-}
-
-async fn oid_of(connection: &mut PgConnection, name: &str) -> Option<i64> {
-    sqlx::query_scalar("select to_regclass($1)::oid::bigint")
-        .bind(name)
-        .fetch_one(connection)
-        .await
-        .unwrap()
-}
-
-/// The partition of this name, if it is attached.
-pub(crate) async fn ours(connection: &mut PgConnection, name: &str) -> Option<i64> {
-    sqlx::query_scalar(
-        "select inhrelid::oid::bigint from pg_inherits where inhrelid = to_regclass($1) and not inhdetachpending",
-    )
-    .bind(name)
-    .fetch_optional(connection)
-    .await
-    .unwrap()
-}
-
-/// A detached partition that is still there.
-async fn detached(connection: &mut PgConnection, inbox: &str) -> Option<(Day, String)> {
-    let name: Option<String> = sqlx::query_scalar(
-        "select relname::text from pg_class
-         where relkind = 'r' and not relispartition and relname ~ ('^' || $1 || '_\\d{4}_\\d\\d_\\d\\d$')
-           and obj_description(oid, 'pg_class') is not null order by 1 limit 1",
-    )
-    .bind(inbox)
-    .fetch_optional(connection)
-    .await
-    .unwrap();
-    let name = name?;
-    Some((name[inbox.len() + 1..].replace('_', "-").parse().unwrap(), name))
 }

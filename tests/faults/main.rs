@@ -19,7 +19,11 @@ mod defaults;
 #[cfg(test)]
 mod faults;
 #[cfg(test)]
+mod hands;
+#[cfg(test)]
 mod memory;
+#[cfg(test)]
+mod operating;
 #[cfg(test)]
 mod run;
 #[cfg(test)]

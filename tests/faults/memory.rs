@@ -114,9 +114,8 @@ impl Memory {
 
     async fn check_once(&self, connection: &mut PgConnection) {
         let repeated: Vec<Row> = sqlx::query_as(
-            "select inbox, message_id, seq, at from work as one where exists (
-               select from work as other
-               where other.inbox = one.inbox and other.message_id = one.message_id and other.seq <> one.seq)
+            "select inbox, message_id, seq, at from work where (inbox, message_id) in (
+               select inbox, message_id from work group by inbox, message_id having count(*) > 1)
              order by inbox, message_id, seq",
         )
         .fetch_all(connection)

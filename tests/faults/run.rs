@@ -9,11 +9,13 @@ use std::{
 };
 
 use futures_util::StreamExt;
+use sqlx::PgConnection;
 
 use crate::{
     anchor,
     arguments::Arguments,
     claims::{self, Broker, End, Message, Tally},
+    consumers::Consumer,
     course::{Course, DayPlan, Fault, INBOXES},
     defaults::default_stands,
     faults::Standing,
@@ -30,6 +32,8 @@ const LONGEST_START_AND_END: Duration = Duration::from_secs(180);
 pub(crate) struct Seed {
     pub(crate) world: World,
     pub(crate) broker: Broker,
+    consumers: Vec<Consumer>,
+    sampling: Option<PgConnection>,
     pub(crate) memory: Memory,
     pub(crate) leaves: Leaves,
     pub(crate) standing: Vec<Standing>,
@@ -171,6 +175,8 @@ impl Seed {
         let mut world = World::new(replicas, ahead, drains).await;
         world.run(false).await;
         Self {
+            consumers: claims::consumers(&world.to_consumers.options()),
+            sampling: None,
             world,
             broker: Broker::default(),
             memory: Memory::default(),
@@ -189,21 +195,25 @@ impl Seed {
         let was_calm = self.standing.is_empty() && plan.faults.is_empty();
         let was_barred = self.removal_is_barred();
         let may_exchange = self.has_default(plan).await;
-        let sampler = Sampler::start(&self.world.database.options);
+        let sampler = Sampler::start(&self.world.database.options, self.sampling.take());
         let deliveries = self.broker.deliveries(self.world.clock.now(), plan.seed);
-        let options = self.world.to_consumers.options();
-        let claims = tokio::spawn(async move { claims::deliver(&options, deliveries).await });
+        let mut consumers = std::mem::take(&mut self.consumers);
+        let claims = tokio::spawn(async move {
+            let ends = claims::deliver(&mut consumers, deliveries).await;
+            (consumers, ends)
+        });
         for (pause, fault) in &plan.faults {
             tokio::time::sleep(*pause).await;
             self.tell(nth, || format!("{fault:?}"));
             self.begin(nth, fault).await;
         }
         self.sums.faults += plan.faults.len();
-        let ends = claims.await.unwrap();
+        let ends;
+        (self.consumers, ends) = claims.await.unwrap();
         // They may have ended before it could be cut.
         self.world.to_consumers.disarm();
         let claimed_after = begun.elapsed();
-        self.sums.samples += sampler.stop(may_exchange).await;
+        self.end_sampling(sampler, may_exchange).await;
         let (due, standing) = std::mem::take(&mut self.standing)
             .into_iter()
             .partition(|one| one.until <= nth);
@@ -213,12 +223,12 @@ impl Seed {
             self.end(nth, standing).await;
         }
         for (_, fault) in &plan.faults {
-            self.after_claims(fault).await;
+            self.after_claims(nth, fault).await;
         }
         let can_run = self.can_run();
         if can_run {
             self.world.run(plan.by_schedule).await;
-            let mut admin = self.world.admin().await;
+            let mut admin = self.world.looker().await;
             self.world.must_have_today_and_tomorrow(&mut admin).await;
         }
         let ran_after = begun.elapsed();
@@ -258,7 +268,7 @@ impl Seed {
     /// Whether an inbox has a default partition on this day: while it is exchanged, or a day is attached beside it, claims
     /// wait for a moment.
     async fn has_default(&self, plan: &DayPlan) -> bool {
-        let mut admin = self.world.admin().await;
+        let mut admin = self.world.looker().await;
         let mut has = plan
             .faults
             .iter()
@@ -271,7 +281,7 @@ impl Seed {
 
     /// Fails if anything was forgotten, doubled, or removed that should not have been.
     pub(crate) async fn look(&mut self) {
-        let mut admin = self.world.admin().await;
+        let mut admin = self.world.looker().await;
         let now = self.world.clock.now();
         self.memory.check(&mut admin, now).await;
         self.leaves.look(&mut admin, now).await;
@@ -282,7 +292,7 @@ impl Seed {
         self.sums.acked += tally.acked;
         self.sums.too_old += tally.too_old;
         self.sums.again += tally.errors.values().sum::<usize>();
-        let mut admin = self.world.admin().await;
+        let mut admin = self.world.looker().await;
         let (inboxes, ids): (Vec<&str>, Vec<_>) = acked.iter().map(|message| (message.inbox, message.id)).unzip();
         let lost: Vec<uuid::Uuid> = sqlx::query_scalar(
             "select id from unnest($1::text[], $2::uuid[]) as acked (inbox, id) where not exists (
@@ -290,19 +300,25 @@ impl Seed {
         )
         .bind(inboxes)
         .bind(ids)
-        .fetch_all(&mut admin)
+        .fetch_all(&mut *admin)
         .await
         .unwrap();
         assert!(lost.is_empty(), "acked without their work: {lost:?}");
         tally
     }
 
+    async fn end_sampling(&mut self, sampler: Sampler, may_exchange: bool) {
+        let (samples, session) = sampler.stop(may_exchange).await;
+        self.sums.samples += samples;
+        self.sampling = session;
+    }
+
     /// Messages that could not be processed are, once nothing goes wrong any more.
     pub(crate) async fn claim_in_peace(&mut self, seed: u64) {
-        let sampler = Sampler::start(&self.world.database.options);
+        let sampler = Sampler::start(&self.world.database.options, self.sampling.take());
         let deliveries = self.broker.deliveries(self.world.clock.now(), seed);
-        let ends = claims::deliver(&self.world.to_consumers.options(), deliveries).await;
-        self.sums.samples += sampler.stop(false).await;
+        let ends = claims::deliver(&mut self.consumers, deliveries).await;
+        self.end_sampling(sampler, false).await;
         let tally = self.note(ends).await;
         let bad: Vec<_> = tally.errors.keys().filter(|why| *why != "in_flight").collect();
         assert!(bad.is_empty(), "claims fail although all is well: {bad:?}");

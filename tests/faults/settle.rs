@@ -24,8 +24,11 @@ const MOST_RUNS: usize = 30;
 impl Seed {
     pub(crate) async fn settle(&mut self, days: u32) {
         // Last what others may keep from being ended.
-        self.standing
-            .sort_by_key(|standing| matches!(standing.kind, Kind::Default { .. }));
+        self.standing.sort_by_key(|standing| match standing.kind {
+            Kind::Session(_) | Kind::Revoked(_) => 0,
+            Kind::Default { .. } | Kind::FarDays { .. } => 2,
+            _ => 1,
+        });
         for standing in std::mem::take(&mut self.standing) {
             self.end(days, standing).await;
         }
@@ -56,7 +59,7 @@ impl Seed {
         };
         let unprocessed: Vec<_> = self.broker.pending.iter().filter(fresh).collect();
         assert!(unprocessed.len() < 20, "messages are never processed: {unprocessed:?}");
-        let ours = state(&mut self.world.admin().await).await;
+        let ours = state(&mut *self.world.looker().await).await;
         let theirs = state(&mut undisturbed.database.connect().await).await;
         let (more, less): (Vec<_>, Vec<_>) = (ours.difference(&theirs).collect(), theirs.difference(&ours).collect());
         assert!(

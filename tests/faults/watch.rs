@@ -27,36 +27,51 @@ const CLOCK_STEP: TimeDelta = TimeDelta::hours(1);
 /// Who blocked a claim, sampled as often as the server answers. Maintenance never does.
 pub(crate) struct Sampler {
     stop: Arc<AtomicBool>,
-    task: JoinHandle<(u64, Vec<(String, f64)>)>,
+    task: JoinHandle<Sampled>,
+}
+
+/// What it found, with the session that it keeps from day to day.
+struct Sampled {
+    samples: u64,
+    blockers: Vec<(String, f64)>,
+    session: Option<PgConnection>,
 }
 
 impl Sampler {
-    pub(crate) fn start(options: &PgConnectOptions) -> Self {
+    pub(crate) fn start(options: &PgConnectOptions, session: Option<PgConnection>) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
-        let task = tokio::spawn(sample(options.clone().application_name("sampler"), stop.clone()));
+        let task = tokio::spawn(sample(
+            options.clone().application_name("sampler"),
+            session,
+            stop.clone(),
+        ));
         Self { stop, task }
     }
 
     /// How often it looked; fails if a claim has waited for maintenance, or for longer than a moment where it may have been
     /// the exchange of a default partition.
-    pub(crate) async fn stop(self, may_exchange: bool) -> u64 {
+    pub(crate) async fn stop(self, may_exchange: bool) -> (u64, Option<PgConnection>) {
         self.stop.store(true, Ordering::SeqCst);
-        let (samples, mut blockers) = self.task.await.unwrap();
+        let Sampled {
+            samples,
+            mut blockers,
+            session,
+        } = self.task.await.unwrap();
         blockers.retain(|(_, seconds)| !may_exchange || *seconds > LONGEST_EXCHANGE.as_secs_f64());
         assert!(blockers.is_empty(), "claims waited for maintenance: {blockers:#?}");
-        samples
+        (samples, session)
     }
 }
 
-async fn sample(options: PgConnectOptions, stop: Arc<AtomicBool>) -> (u64, Vec<(String, f64)>) {
-    let (mut connection, mut samples, mut seen) = (None, 0, Vec::new());
+async fn sample(options: PgConnectOptions, mut session: Option<PgConnection>, stop: Arc<AtomicBool>) -> Sampled {
+    let (mut samples, mut seen) = (0, Vec::new());
     let mut tick = tokio::time::interval(Duration::from_millis(10));
     while !stop.load(Ordering::SeqCst) {
         tick.tick().await;
-        if connection.is_none() {
-            connection = options.connect().await.ok();
+        if session.is_none() {
+            session = options.connect().await.ok();
         }
-        let Some(open) = &mut connection else { continue };
+        let Some(open) = &mut session else { continue };
         let blockers: Result<Vec<(String, f64)>, _> = sqlx::query_as(
             "select concat_ws(': ', blocker.application_name, blocker.query, 'before', waiting.query),
                extract(epoch from clock_timestamp() - waiting.query_start)::float8
@@ -77,10 +92,14 @@ async fn sample(options: PgConnectOptions, stop: Arc<AtomicBool>) -> (u64, Vec<(
                 }
             }
             // The server was killed, or its lock table is full.
-            Err(_) => connection = None,
+            Err(_) => session = None,
         }
     }
-    (samples, seen)
+    Sampled {
+        samples,
+        blockers: seen,
+        session,
+    }
 }
 
 /// Its lock and its statements are bounded to 0.1 s and 1 s; machines are busy.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use chrono::{DateTime, TimeDelta, Utc};
 use inboxd::{Ahead, Day, InboxSpec, Retention};
 use serde_json::{Value, json};
-use sqlx::{AssertSqlSafe, PgConnection};
+use sqlx::{AssertSqlSafe, PgConnection, PgPool, Postgres, pool::PoolConnection, postgres::PgPoolOptions};
 
 use crate::{
     course::INBOXES,
@@ -32,7 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const CONFIG: &str = r#"
 deployment = "test"
 [schedule]
-cron = "* * * * * *"
+cron = "*/3 * * * * *"
 [maintenance]
 lock_timeout = "100ms"
 statement_timeout = "5s"
@@ -66,6 +66,7 @@ pub(crate) struct World {
     pub(crate) to_services: Proxy,
     pub(crate) to_consumers: Proxy,
     pub(crate) services: Vec<Option<Service>>,
+    lookers: PgPool,
     folder: Folder,
     ahead: i64,
     drains: [bool; INBOXES.len()],
@@ -121,6 +122,11 @@ impl World {
         let to_services = Proxy::start(&database.options.clone().username(KEEPER)).await;
         let to_consumers = Proxy::start(&database.options.clone().username(CONSUMER)).await;
         let mut world = Self {
+            lookers: PgPoolOptions::new()
+                .max_connections(4)
+                .max_lifetime(None)
+                .idle_timeout(None)
+                .connect_lazy_with(database.options.clone()),
             clock,
             database,
             deployment,
@@ -172,6 +178,11 @@ impl World {
         (answer.code.unwrap_or(-1), answer.out + &answer.err)
     }
 
+    /// A session that only looks; who sets or locks anything takes one of its own.
+    pub(crate) async fn looker(&self) -> PoolConnection<Postgres> {
+        self.lookers.acquire().await.unwrap()
+    }
+
     pub(crate) async fn admin(&self) -> PgConnection {
         self.database.connect().await
     }
@@ -203,7 +214,7 @@ impl World {
 
     /// A run that begins after this call and comes to its end, asked for over HTTP, or the schedule's.
     pub(crate) async fn run(&mut self, by_schedule: bool) {
-        let mut admin = self.admin().await;
+        let mut admin = self.looker().await;
         let last: i64 = last_run(&mut admin).await;
         let begin = Instant::now();
         let mut said = Value::Null;
@@ -221,7 +232,7 @@ impl World {
             )
             .bind(last)
             .bind(!by_schedule)
-            .fetch_one(&mut admin)
+            .fetch_one(&mut *admin)
             .await
             .unwrap();
             if ended {
@@ -231,7 +242,7 @@ impl World {
         let runs: Vec<(String, Option<String>, Option<String>)> =
             sqlx::query_as("select trigger, outcome, error from inboxd.runs where ordinal > $1 order by ordinal")
                 .bind(last)
-                .fetch_all(&mut admin)
+                .fetch_all(&mut *admin)
                 .await
                 .unwrap();
         let logs: Vec<_> = self.services.iter().flatten().map(last_lines).collect();
