@@ -245,7 +245,7 @@ async fn look(
         trusted: match inboxes.first() {
             Some(row) => row.try_get("trusted_at").doing(doing)?,
             None => sqlx::query_scalar(include_str!("../../../sql/observe/trusted_clock.sql"))
-                .fetch_optional(connection)
+                .fetch_optional(&mut *connection)
                 .await
                 .doing(doing)?,
         },
