@@ -122,7 +122,8 @@ fn instant(seconds: &str) -> Result<DateTime<Utc>, sqlx::Error> {
     let nanos = format!("{fraction:0<9}");
     // None is before 1970: the functions take no such time.
     let instant = match (whole.parse(), nanos.parse(), nanos.len()) {
-        (Ok(whole @ 0..), Ok(nanos), 9) => DateTime::from_timestamp(whole, nanos),
+        // "-0" is zero.
+        (Ok(whole @ 0..), Ok(nanos), 9) if !seconds.starts_with('-') => DateTime::from_timestamp(whole, nanos),
         _ => None,
     };
     instant.ok_or_else(|| sqlx::Error::Decode(format!("{seconds:?} seconds after 1970 is no instant").into()))
