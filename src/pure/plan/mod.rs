@@ -16,10 +16,10 @@ pub(super) mod tests;
 use chrono::{DateTime, TimeDelta, Utc};
 
 use self::coverage::Coverage;
-pub(crate) use self::removal::distrust;
+pub(crate) use self::{digest::digest_scope, removal::distrust};
 #[cfg(feature = "maintain")]
 pub(crate) use self::{
-    digest::{DigestScope, Leaf, digest_scope},
+    digest::{DigestScope, Leaf},
     drain::{DrainScope, drain_scope},
 };
 pub use self::{
