@@ -44,7 +44,7 @@ mod watermark;
 pub use self::{dead_letters::ORIGIN_HEADERS, delivery::KafkaDelivery};
 use self::{
     delivery::Destination,
-    desk::{Desk, Next, Reach, Unreachable},
+    desk::{Desk, Next, Reach},
     member::{Orders, join},
 };
 
@@ -174,9 +174,9 @@ impl Source for KafkaSource {
 
     async fn connect(&mut self) -> Result<bool, BoxError> {
         match self.member()?.reach() {
-            Reach::Unknown => Ok(false),
             Reach::There => Ok(true),
-            Reach::Away => Err(Unreachable.into()),
+            // What has been fetched is worked on all the same; where nothing is left, `next` fails.
+            Reach::Unknown | Reach::Away => Ok(false),
         }
     }
 
