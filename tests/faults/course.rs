@@ -120,9 +120,11 @@ impl Course {
         // Of another stream, so that what is drawn from the first stays what it was.
         let mut other = StdRng::seed_from_u64(!seed);
         let drains = [other.random_bool(0.5), other.random_bool(0.5)];
+        let mut third = StdRng::seed_from_u64(seed.rotate_left(32));
         let day = |_| {
             let mut day = day(&mut random, replicas);
             day.faults.extend(further(&mut other));
+            day.faults.extend(leaving(&mut third));
             day
         };
         Self {
@@ -131,6 +133,18 @@ impl Course {
             days: (0..days).map(day).collect(),
         }
     }
+}
+
+/// A hold on a day that is about to leave, or has left already: only there does it keep anything.
+fn leaving(random: &mut StdRng) -> Option<(Duration, Fault)> {
+    random.random_bool(0.15).then(|| {
+        let hold = Fault::Hold {
+            inbox: INBOXES[random.random_range(0..INBOXES.len())],
+            offset: random.random_range(-5..=-4),
+            days: random.random_range(2..=5),
+        };
+        (Duration::from_millis(random.random_range(0..60)), hold)
+    })
 }
 
 /// What comes on top of a day's faults.

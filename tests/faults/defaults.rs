@@ -88,16 +88,26 @@ impl Seed {
         for day in self.days_in(&mut admin, inbox).await {
             let name = format!("{inbox}_{}", day.underscored());
             let [from, to] = Bounds::ends(day, routing(inbox));
-            let text = format!(
-                "create table {name} partition of {inbox} for values from ('{from}') to ('{to}');
-                 alter table {name} owner to {KEEPER}; {}",
+            let range = format!("for values from ('{from}') to ('{to}')");
+            let made = format!(
+                "create table {name} partition of {inbox} {range}; alter table {name} owner to {KEEPER}; {}",
                 key(inbox, &name)
             );
-            sql(&mut admin, text).await;
+            // Messages may have come again for a day that is detached already; attached with what it remembers, it leaves anew.
+            let text = match loose(&mut admin, &name).await {
+                Some(true) => format!("alter table {inbox} attach partition {name} {range}"),
+                _ => made,
+            };
+            // The name may be somebody else's; then all of it tomorrow.
+            if !tried(&mut admin, text).await {
+                sql(&mut admin, "rollback").await;
+                self.stands(today + 1, Kind::Default { inbox });
+                return;
+            }
         }
         sql(
             &mut admin,
-            format!("insert into {inbox} select * from {default}; drop table {default}; commit"),
+            format!("insert into {inbox} select * from {default} on conflict do nothing; drop table {default}; commit"),
         )
         .await;
         self.leaves.default_gone(inbox);
@@ -139,6 +149,17 @@ impl Seed {
             }
         }
     }
+}
+
+/// Whether a table of this name that is no partition is one of ours; none where there is no such table.
+async fn loose(admin: &mut sqlx::PgConnection, name: &str) -> Option<bool> {
+    sqlx::query_scalar(
+        "select obj_description(oid, 'pg_class') is not null from pg_class where oid = to_regclass($1) and not relispartition",
+    )
+    .bind(name)
+    .fetch_optional(admin)
+    .await
+    .unwrap()
 }
 
 /// Whether an inbox has a default partition, or a table of that name is left of one.

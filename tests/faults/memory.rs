@@ -95,6 +95,14 @@ impl Memory {
             .map(|((inbox, day), _)| (inbox.as_str(), *day))
     }
 
+    /// Days of an inbox that were lost by hand.
+    pub(crate) fn lost<'m>(&'m self, inbox: &'m str) -> impl Iterator<Item = Day> + 'm {
+        self.gaps
+            .iter()
+            .filter(move |((of, _), gaps)| of == inbox && gaps.iter().any(|gap| gap.for_good))
+            .map(|((_, day), _)| *day)
+    }
+
     /// Whether a claim may have been forgotten when another of the same message was made (or now).
     fn may_have_forgotten(&self, first: &Work, later_seq: i64) -> bool {
         days_of(first).into_iter().any(|day| {

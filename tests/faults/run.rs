@@ -8,6 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use chrono::TimeDelta;
 use futures_util::StreamExt;
 use sqlx::PgConnection;
 
@@ -21,11 +22,11 @@ use crate::{
     faults::Standing,
     memory::Memory,
     watch::{Leaves, Sampler},
-    world::{AHEAD, World},
+    world::{AHEAD, RETENTION_DAYS, World},
 };
 
 /// Whatever hangs: a day takes a second or two, and a dozen where a statement has outlived its limit; machines are busy.
-const LONGEST_DAY: Duration = Duration::from_secs(120);
+const LONGEST_DAY: Duration = Duration::from_secs(300);
 const LONGEST_START_AND_END: Duration = Duration::from_secs(180);
 
 /// One seed's life.
@@ -236,7 +237,7 @@ impl Seed {
         let tally = self.note(ends).await;
         self.tell(nth, || format!("{tally:?}"));
         if was_calm {
-            let bad: Vec<_> = tally.errors.keys().filter(|why| *why != "in_flight").collect();
+            let bad = self.unexplained(&tally);
             assert!(bad.is_empty(), "claims fail on a calm day: {bad:?}");
             if can_run && may_exchange {
                 self.must_be_drained().await;
@@ -320,8 +321,21 @@ impl Seed {
         let ends = claims::deliver(&mut self.consumers, deliveries).await;
         self.end_sampling(sampler, false).await;
         let tally = self.note(ends).await;
-        let bad: Vec<_> = tally.errors.keys().filter(|why| *why != "in_flight").collect();
+        let bad = self.unexplained(&tally);
         assert!(bad.is_empty(), "claims fail although all is well: {bad:?}");
+    }
+
+    /// Failures of claims that nothing explains where nothing is wrong. A message of a day that was dropped by hand has no
+    /// partition until its day has expired, and fails the batch that it is in: an empty one would let what was processed
+    /// be processed again.
+    fn unexplained<'t>(&self, tally: &'t Tally) -> Vec<&'t String> {
+        let since = self.world.clock.now() - TimeDelta::days(RETENTION_DAYS + 2);
+        let is_lost = self.memory.lost("by_id").any(|day| day.end() > since);
+        let is_explained = |why: &str| {
+            let lacks_a_day = why.contains("23514") || why.contains("no partition of relation \"by_id\"");
+            why == "in_flight" || (is_lost && lacks_a_day)
+        };
+        tally.errors.keys().filter(|why| !is_explained(why)).collect()
     }
 
     pub(crate) fn tell(&self, day: u32, what: impl FnOnce() -> String) {
