@@ -3,18 +3,25 @@
 //! ```sh
 //! export DATABASE_URL=postgres://user:password@host/database   # where `inboxd init` and `inboxd run` have been
 //! export AMQP_URL=amqp://guest:guest@127.0.0.1:5672/%2f AMQP_QUEUE=orders AMQP_DEAD_LETTER_QUEUE=orders-dead
-//! cargo run --example rabbitmq_consumer --features rabbitmq   # Ctrl-C ends it
+//! cargo run --example rabbitmq_consumer --features rabbitmq -- publish 3   # makes the queues, and sends three messages twice
+//! cargo run --example rabbitmq_consumer --features rabbitmq                # works on each of them once; Ctrl-C ends it
 //! ```
-//! Both queues must be there; make the first a quorum queue. Each message has its id in the property `message-id`.
+//! To consume, both queues must be there; make the first a quorum queue. Each message has its id in the property `message-id`.
 
 use std::{env, error::Error, time::Duration};
 
+use chrono::Utc;
 use inboxd::claim::{
-    Inbox,
+    Inbox, MessageId,
     middleware::{
         Consumer, Delivery, IdSource,
         rabbitmq::{RabbitDelivery, RabbitSource},
     },
+};
+use lapin::{
+    BasicProperties, Connection, ConnectionProperties,
+    options::{BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions},
+    types::{AMQPValue, FieldTable},
 };
 use sqlx::{Postgres, Transaction, postgres::PgPoolOptions};
 
@@ -23,6 +30,9 @@ const CONCURRENCY: u16 = 8;
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     tracing_subscriber::fmt().init();
+    if let Some(count) = to_publish()? {
+        return publish(count).await;
+    }
     let pool = PgPoolOptions::new()
         .max_connections(CONCURRENCY.into())
         .acquire_timeout(Duration::from_secs(5))
@@ -47,12 +57,55 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+/// How many messages are to be sent, where the command line asks for that.
+fn to_publish() -> Result<Option<usize>, String> {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => Ok(None),
+        ["publish", count] => match count.parse() {
+            Ok(count) => Ok(Some(count)),
+            Err(_) => Err(format!("publish how many? {count} is no number")),
+        },
+        _ => Err("nothing but `publish N` is understood".to_owned()),
+    }
+}
+
 fn variable(name: &str) -> Result<String, String> {
     env::var(name).map_err(|_| format!("set {name}; the first lines of this example say to what"))
 }
 
+/// Makes the queues where they are missing, and sends messages, each twice, as a broker may deliver it.
+async fn publish(count: usize) -> Result<(), Box<dyn Error>> {
+    let connection = Connection::connect(&variable("AMQP_URL")?, ConnectionProperties::default()).await?;
+    let channel = connection.create_channel().await?;
+    channel.confirm_select(ConfirmSelectOptions::default()).await?;
+    let (queue, dead) = (variable("AMQP_QUEUE")?, variable("AMQP_DEAD_LETTER_QUEUE")?);
+    let mut quorum = FieldTable::default();
+    quorum.insert("x-queue-type".into(), AMQPValue::LongString("quorum".into()));
+    let durable = QueueDeclareOptions::durable();
+    channel.queue_declare(queue.as_str().into(), durable, quorum).await?;
+    channel
+        .queue_declare(dead.as_str().into(), durable, FieldTable::default())
+        .await?;
+    #[expect(clippy::disallowed_methods, reason = "a producer, and no part of the library")]
+    let now = Utc::now();
+    for order in 0..count {
+        let id = MessageId::time_ordered(now, format!("order {order}"))?.to_string();
+        for _ in 0..2 {
+            let persistent = BasicProperties::default()
+                .with_message_id(id.as_str().into())
+                .with_delivery_mode(2);
+            let options = BasicPublishOptions::default();
+            let sent = channel.basic_publish("".into(), queue.as_str().into(), options, b"an order", persistent);
+            sent.await?.await?;
+        }
+    }
+    Ok(())
+}
+
 /// The business work. All of it goes through `tx`; what does not is neither rolled back nor done only once.
 async fn handle(tx: &mut Transaction<'_, Postgres>, delivery: &RabbitDelivery) -> Result<(), sqlx::Error> {
+    tracing::info!(topic = %delivery.topic(), "worked on a message");
     sqlx::query("select set_config('example.last_topic', $1, true)")
         .bind(delivery.topic())
         .execute(&mut **tx)

@@ -32,10 +32,11 @@ use crate::{
 const BATCH: usize = 50;
 
 /// The first is what the others are compared with.
-const SHAPES: [(Shape, &str); 4] = [
+const SHAPES: [(Shape, &str); 5] = [
     (Shape::ByHand, "by hand"),
     (Shape::PlainInsert, "plain insert"),
-    (Shape::Middleware, "middleware"),
+    (Shape::Middleware { prepares: true }, "middleware"),
+    (Shape::Middleware { prepares: false }, "nothing prepared"),
     (Shape::Batches, "middleware, batches of 50"),
 ];
 
@@ -43,7 +44,10 @@ const SHAPES: [(Shape, &str); 4] = [
 enum Shape {
     ByHand,
     PlainInsert,
-    Middleware,
+    /// With or without a claim that the driver prepares, as it does all statements of the shapes by hand.
+    Middleware {
+        prepares: bool,
+    },
     Batches,
 }
 
@@ -137,17 +141,19 @@ impl Bench {
                 let handle = async |id| self.inserted(&course, id).await.unwrap();
                 peer.by_hand(&queue, self.messages, at_once, handle).await;
             }
-            Shape::Middleware => {
+            Shape::Middleware { prepares } => {
                 let source = peer.source(&queue, at_once).await;
                 let handler = async |tx: &mut Transaction<'_, Postgres>, delivery: &Taken<P>| {
                     course.step();
                     work(tx, id_in(delivery)).await
                 };
-                self.consumer().run(source, course.all.notified(), handler).await;
+                self.consumer(prepares)
+                    .run(source, course.all.notified(), handler)
+                    .await;
             }
             Shape::Batches => {
                 // Two of them, so that one is collected while the other one is committed.
-                let consumer = self.consumer().with_concurrency(2);
+                let consumer = self.consumer(false).with_concurrency(2);
                 let source = peer.source(&queue, BATCH * 2).await;
                 let handler = async |tx: &mut Transaction<'_, Postgres>, deliveries: &[&Taken<P>]| {
                     deliveries.iter().for_each(|_| course.step());
@@ -164,8 +170,12 @@ impl Bench {
         course.rate()
     }
 
-    fn consumer<D: Delivery>(&self) -> Consumer<D> {
-        Consumer::new(self.inbox.clone(), self.pool.clone(), IdSource::header(ID))
+    fn consumer<D: Delivery>(&self, prepares: bool) -> Consumer<D> {
+        let inbox = match prepares {
+            true => self.inbox.clone().with_prepared_statements(),
+            false => self.inbox.clone(),
+        };
+        Consumer::new(inbox, self.pool.clone(), IdSource::header(ID))
             .with_concurrency(self.concurrency)
             .with_batch(BATCH, Duration::from_millis(10))
     }

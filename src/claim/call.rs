@@ -2,7 +2,8 @@
 //!
 //! Each is one simple query with its values as literals, made by [`Sql`] only: one round trip from the first call on, and
 //! nothing is prepared, so that it works behind a pooler in transaction mode (a statement that is prepared anew each time
-//! needs two round trips, a cached one breaks there).
+//! needs two round trips, a cached one breaks there). Where a consumer says that nothing like that is in between, single
+//! claims are one statement that the driver prepares once a session.
 //!
 //! With the outcome comes the server's clock, against which ages are told, and the transaction's id, by which its commit is
 //! verified. Times travel as seconds since 1970: their own text would follow the session's DateStyle. Each operator or cast more
@@ -15,6 +16,9 @@ use sqlx::{AssertSqlSafe, PgConnection, Postgres, Row, Transaction};
 
 use super::{Claim, ClaimError, ClaimErrorKind, Inbox, Message, answer::Answer};
 use crate::pure::{Consumers, Sql, render};
+
+/// What a claim takes: id, topic, creation time, consumer, and the longest wait.
+const TYPES: [&str; 5] = ["uuid", "text", "timestamptz", "text", "interval"];
 
 impl Inbox {
     /// Claims a message in the transaction of its work.
@@ -130,22 +134,29 @@ impl Inbox {
         wait: Option<Duration>,
     ) -> Result<Answer, ClaimError> {
         self.check_consumer(message)?;
-        let query = render(
-            include_str!("../../sql/client/claim.sql"),
-            &[
-                ("try_claim", self.try_claim()),
-                ("id", typed(Sql::text(&message.id().to_string()), "uuid")),
-                ("topic", Sql::text(message.topic())),
-                ("created_at", or_null(message.said_created_at().map(timestamp))),
-                ("consumer", or_null(message.consumer_name().map(Sql::text))),
-                ("wait", or_null(wait.map(interval))),
-            ],
-        );
+        let values = [
+            Some(message.id().to_string()),
+            Some(message.topic().to_owned()),
+            message.said_created_at().map(timestamp),
+            message.consumer_name().map(str::to_owned),
+            wait.map(interval),
+        ];
+        let asked = match self.prepared_claim() {
+            Some(prepared) => {
+                let query = sqlx::query(AssertSqlSafe(prepared));
+                let bound = values.into_iter().fold(query, sqlx::query::Query::bind);
+                bound.fetch_one(connection).await
+            }
+            None => {
+                // Without a cast for what is null: the server would look each one up.
+                let literal =
+                    |nth: usize| or_null(values[nth].as_deref().map(|text| as_type(Sql::text(text), TYPES[nth])));
+                let query = claim_query(self.try_claim(), std::array::from_fn(literal), Sql::fixed(""));
+                sqlx::raw_sql(AssertSqlSafe(query)).fetch_one(connection).await
+            }
+        };
         let doing = || format!("claim of message {} in inbox {}", message.id(), self.table());
-        let row = sqlx::raw_sql(AssertSqlSafe(query))
-            .fetch_one(connection)
-            .await
-            .map_err(|error| ClaimError::of(doing(), error))?;
+        let row = asked.map_err(|error| ClaimError::of(doing(), error))?;
         Answer::read(&row, &self.label(), message).map_err(|error| ClaimError::of(doing(), error))
     }
 
@@ -167,12 +178,19 @@ impl Inbox {
                 (
                     "created_ats",
                     typed(
-                        texts(|message| or_null(message.said_created_at().map(timestamp))),
+                        texts(|message| or_null(message.said_created_at().map(timestamp).as_deref().map(Sql::text))),
                         "timestamptz[]",
                     ),
                 ),
                 ("consumer", or_null(first.consumer_name().map(Sql::text))),
-                ("wait", or_null(self.wait().map(interval))),
+                (
+                    "wait",
+                    or_null(
+                        self.wait()
+                            .map(interval)
+                            .map(|wait| typed(Sql::text(&wait), "interval")),
+                    ),
+                ),
             ],
         );
         let doing = || format!("claim of {} messages in inbox {}", messages.len(), self.table());
@@ -249,25 +267,55 @@ fn or_null(value: Option<Sql>) -> Sql {
     value.unwrap_or_else(Sql::null)
 }
 
+/// Typed where it is no text already.
+fn as_type(value: Sql, of: &'static str) -> Sql {
+    match of {
+        "text" => value,
+        of => typed(value, of),
+    }
+}
+
 fn typed(value: Sql, of: &'static str) -> Sql {
     Sql::of("{{value}}::{{of}}", &[("value", value), ("of", Sql::fixed(of))])
 }
 
-/// What is outside the years 1970 to 9999 is moved to their edge: for a claim the one is as early, the other as much beyond
-/// any tolerance.
-fn timestamp(instant: DateTime<Utc>) -> Sql {
-    let latest = DateTime::from_timestamp(253_402_300_799, 0).unwrap_or(DateTime::<Utc>::MAX_UTC);
-    let instant = instant.clamp(DateTime::UNIX_EPOCH, latest);
-    typed(
-        Sql::text(&instant.format("%Y-%m-%d %H:%M:%S%.6f+00").to_string()),
-        "timestamptz",
+/// A claim with its values as literals or as parameters, and its numbers as they come or as text.
+fn claim_query(function: Sql, values: [Sql; TYPES.len()], as_text: Sql) -> String {
+    let [id, topic, created_at, consumer, wait] = values;
+    render(
+        include_str!("../../sql/client/claim.sql"),
+        &[
+            ("try_claim", function),
+            ("id", id),
+            ("topic", topic),
+            ("created_at", created_at),
+            ("consumer", consumer),
+            ("wait", wait),
+            ("as_text", as_text),
+        ],
     )
 }
 
-fn interval(length: Duration) -> Sql {
+/// The claim as the driver prepares it. All of its values travel as text, as literals do.
+pub(super) fn prepared(function: Sql) -> String {
+    let parameters = ["$1", "$2", "$3", "$4", "$5"].map(Sql::fixed);
+    let mut types = TYPES.into_iter();
+    let values = parameters.map(|value| as_type(value, types.next().unwrap_or_default()));
+    claim_query(function, values, Sql::fixed("::text"))
+}
+
+/// What is outside the years 1970 to 9999 is moved to their edge: for a claim the one is as early, the other as much beyond
+/// any tolerance.
+fn timestamp(instant: DateTime<Utc>) -> String {
+    let latest = DateTime::from_timestamp(253_402_300_799, 0).unwrap_or(DateTime::<Utc>::MAX_UTC);
+    let instant = instant.clamp(DateTime::UNIX_EPOCH, latest);
+    instant.format("%Y-%m-%d %H:%M:%S%.6f+00").to_string()
+}
+
+fn interval(length: Duration) -> String {
     // A longer one than PostgreSQL takes for a lock timeout (24 days) is as good as that.
     let millis = length.as_millis().min(i32::MAX as u128);
-    typed(Sql::text(&format!("{millis} milliseconds")), "interval")
+    format!("{millis} milliseconds")
 }
 
 #[cfg(test)]
@@ -276,19 +324,10 @@ mod tests {
 
     #[test]
     fn times_are_told_to_the_microsecond_and_within_the_years_that_a_claim_can_use() {
-        let text = |instant: &str| timestamp(instant.parse().unwrap()).as_str().to_owned();
-        assert_eq!(
-            text("2026-12-01T23:59:59.999999999Z"),
-            "E'2026-12-01 23:59:59.999999+00'::timestamptz"
-        );
-        assert_eq!(
-            text("1066-10-14T09:00:00Z"),
-            "E'1970-01-01 00:00:00.000000+00'::timestamptz"
-        );
-        assert_eq!(
-            timestamp(DateTime::<Utc>::MAX_UTC).as_str(),
-            "E'9999-12-31 23:59:59.000000+00'::timestamptz"
-        );
-        assert_eq!(interval(Duration::MAX).as_str(), "E'2147483647 milliseconds'::interval");
+        let text = |instant: &str| timestamp(instant.parse().unwrap());
+        assert_eq!(text("2026-12-01T23:59:59.999999999Z"), "2026-12-01 23:59:59.999999+00");
+        assert_eq!(text("1066-10-14T09:00:00Z"), "1970-01-01 00:00:00.000000+00");
+        assert_eq!(timestamp(DateTime::<Utc>::MAX_UTC), "9999-12-31 23:59:59.000000+00");
+        assert_eq!(interval(Duration::MAX), "2147483647 milliseconds");
     }
 }

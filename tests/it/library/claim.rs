@@ -7,7 +7,7 @@ use inboxd::{
     claim::{Claim, ClaimErrorKind, Inbox, Message, MessageId, Verdict},
     clock::Clock,
 };
-use sqlx::Connection;
+use sqlx::{Connection, PgPool};
 use uuid::Uuid;
 
 use super::{TABLES, new_message, open, workplace};
@@ -21,21 +21,47 @@ async fn each_outcome_is_told_and_leaves_the_transaction_usable() {
     let (deployment, pool) = workplace(4).await;
     for table in TABLES {
         let inbox = open(&pool, table).await.with_wait(Duration::from_millis(20));
-        let message = new_message();
-        let mut tx = pool.begin().await.unwrap();
-        assert_eq!(inbox.claim(&mut tx, &message).await.unwrap(), Claim::Fresh);
-        assert_eq!(inbox.claim(&mut tx, &message).await.unwrap(), Claim::Repeated);
-        let mut twin = pool.begin().await.unwrap();
-        assert_eq!(inbox.claim(&mut twin, &message).await.unwrap(), Claim::InFlight);
-        tx.commit().await.unwrap();
-        let Claim::Duplicate { first_processed_at } = inbox.claim(&mut twin, &message).await.unwrap() else {
-            panic!("a committed twin is a duplicate");
-        };
-        assert!((Clock::system().now() - first_processed_at).abs() < TimeDelta::minutes(1));
-        assert!(inbox.claim(&mut twin, &new_message()).await.unwrap().is_fresh());
-        twin.commit().await.unwrap();
-        let on = inbox.claim_on(&mut deployment.database.connect().await, &message).await;
-        assert_eq!(on.unwrap(), Claim::Duplicate { first_processed_at });
+        for inbox in [inbox.clone(), inbox.with_prepared_statements()] {
+            tells_each_outcome(&deployment, &pool, &inbox).await;
+        }
+    }
+}
+
+async fn tells_each_outcome(deployment: &Deployment, pool: &PgPool, inbox: &Inbox) {
+    let now = Clock::system().now();
+    let message = new_message().created_at(now);
+    let mut tx = pool.begin().await.unwrap();
+    assert_eq!(inbox.claim(&mut tx, &message).await.unwrap(), Claim::Fresh);
+    assert_eq!(inbox.claim(&mut tx, &message).await.unwrap(), Claim::Repeated);
+    let mut twin = pool.begin().await.unwrap();
+    assert_eq!(inbox.claim(&mut twin, &message).await.unwrap(), Claim::InFlight);
+    tx.commit().await.unwrap();
+    let Claim::Duplicate { first_processed_at } = inbox.claim(&mut twin, &message).await.unwrap() else {
+        panic!("a committed twin is a duplicate");
+    };
+    assert!((now - first_processed_at).abs() < TimeDelta::minutes(1));
+    assert!(inbox.claim(&mut twin, &new_message()).await.unwrap().is_fresh());
+    twin.commit().await.unwrap();
+    let on = inbox.claim_on(&mut deployment.database.connect().await, &message).await;
+    assert_eq!(on.unwrap(), Claim::Duplicate { first_processed_at });
+}
+
+#[tokio::test]
+async fn a_claim_is_prepared_only_where_that_is_asked_for() {
+    let (_deployment, pool) = workplace(1).await;
+    let inbox = open(&pool, "by_time").await;
+    let mut tx = pool.begin().await.unwrap();
+    for (inbox, expected) in [(inbox.clone(), 0), (inbox.with_prepared_statements(), 1)] {
+        for _ in 0..3 {
+            assert!(inbox.claim(&mut tx, &new_message()).await.unwrap().is_fresh());
+        }
+        let prepared: i64 =
+            sqlx::query_scalar("select count(*) from pg_prepared_statements where statement like '-- inboxd: claim%'")
+                .persistent(false)
+                .fetch_one(&mut *tx)
+                .await
+                .unwrap();
+        assert_eq!(prepared, expected);
     }
 }
 

@@ -77,6 +77,7 @@ on_each_broker! {
     as_it_says: [
         batches::messages_that_fail_their_batch_are_alone_from_then_on_and_the_others_are_done_at_once,
         batches::m5_the_duplicates_in_a_batch_are_worked_on_once_and_all_acked,
+        examples::the_example_makes_what_it_needs_on_an_empty_broker,
         examples::the_example_works_through_its_queue_and_ends_in_peace,
         spawned::consumers_of_batches_run_as_tasks,
         spawned::consumers_with_a_function_and_with_a_closure_that_owns_its_state_run_as_tasks,

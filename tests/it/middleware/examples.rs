@@ -25,6 +25,33 @@ pub(super) async fn the_example_works_through_its_queue_and_ends_in_peace<B: Bro
     works_as_it_stands(&place, &place.broker.example(), &[]).await;
 }
 
+pub(super) async fn the_example_makes_what_it_needs_on_an_empty_broker<B: Broker>() {
+    let place = Place::<B>::new().await;
+    let (name, mut environment) = place.broker.example();
+    // But for the broker's address everything has a name that nothing has yet.
+    for (_, value) in &mut environment[1..] {
+        value.push_str("-new");
+    }
+    let example = |arguments: &[&str]| {
+        let mut command = Command::new(program(name));
+        command
+            .args(arguments)
+            .envs(environment.iter().cloned())
+            .env("DATABASE_URL", &place.deployment.database.url);
+        Example::start(&mut command)
+    };
+    for (arguments, succeeds) in [
+        (&["publish"][..], false),
+        (&["publish", "2"], true),
+        (&["publish", "1"], true),
+    ] {
+        assert_eq!(example(arguments).ended().success(), succeeds, "{arguments:?}");
+    }
+    let mut consumer = example(&[]);
+    consumer.has_claimed(&place, 3).await;
+    assert!(consumer.interrupt().success());
+}
+
 /// Runs an example until it has claimed and acked what is published.
 pub(super) async fn works_as_it_stands<B: Broker>(
     place: &Place<B>,
@@ -37,16 +64,7 @@ pub(super) async fn works_as_it_stands<B: Broker>(
             .envs(environment.iter().chain(more).cloned())
             .env("DATABASE_URL", &place.deployment.database.url),
     );
-    let pid = example.child.id();
-    let working = until(async || {
-        let claimed: i64 = sqlx::query_scalar("select count(*) from public.inbox")
-            .fetch_one(&place.pool)
-            .await
-            .unwrap();
-        assert!(process::lives(pid), "{name} has ended");
-        claimed == i64::try_from(ids.len()).unwrap()
-    });
-    tokio::time::timeout(PATIENCE, working).await.expect("all are claimed");
+    example.has_claimed(place, ids.len()).await;
     let quiet = tokio::time::timeout(PATIENCE, place.broker.quiet());
     quiet.await.expect("all are acked");
     assert!(example.interrupt().success());
@@ -84,9 +102,25 @@ impl Example {
         }
     }
 
+    async fn has_claimed<B: Broker>(&self, place: &Place<B>, count: usize) {
+        let working = until(async || {
+            let claimed: i64 = sqlx::query_scalar("select count(*) from public.inbox")
+                .fetch_one(&place.pool)
+                .await
+                .unwrap();
+            assert!(process::lives(self.child.id()), "the example has ended");
+            claimed == i64::try_from(count).unwrap()
+        });
+        tokio::time::timeout(PATIENCE, working).await.expect("all are claimed");
+    }
+
     /// As Ctrl-C does.
     fn interrupt(&mut self) -> ExitStatus {
         signal::kill(Pid::from_raw(self.child.id().try_into().unwrap()), Signal::SIGINT).unwrap();
+        self.ended()
+    }
+
+    fn ended(&mut self) -> ExitStatus {
         process::poll(PATIENCE, || self.child.try_wait().unwrap()).expect("it ends")
     }
 }
