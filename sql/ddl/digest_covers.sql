@@ -1,7 +1,7 @@
 -- inboxd: observe what a slot of the digest covers
 --
 -- Its first row says it for all: there is one for every hash.
-select nullif(first.covered_from, '-infinity') as covered_from, first.covered_to
+select first.covered_from, first.covered_to
 from {{slot}} as first
 where first.lock_key = {{lock_key}}
 order by first.hash_from

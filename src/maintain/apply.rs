@@ -15,7 +15,7 @@ use crate::{
         DbError, ErrorKind,
         blockers::{self, WaitsFor},
         catalog,
-        catalog::Observed,
+        catalog::{Observed, Viewer},
         ddl::{self, Drained, Work},
     },
     pure::{Action, FoundInbox, InboxSpec, Step, digest_scope, drain_scope},
@@ -97,7 +97,9 @@ pub(super) async fn apply(
         attempts += 1;
         let done = match action {
             Action::Drain => drain(connection, spec, observed, &step, request).await,
-            Action::BuildDigest => build_digest(connection, spec, observed, &step).await.map(|()| None),
+            Action::BuildDigest => build_digest(connection, spec, &step, request.viewer())
+                .await
+                .map(|()| None),
             _ => attempt(connection, spec, observed, &step, action).await.map(|()| None),
         };
         let error = match done {
@@ -209,25 +211,21 @@ async fn drain(
     })
 }
 
-/// Looks once more at which days are sealed: some may just have been.
+/// Looks once more: days may just have been sealed, and others have left.
 async fn build_digest(
     connection: &mut PgConnection,
     spec: &InboxSpec,
-    observed: &Observed,
     step: &Step,
+    viewer: Viewer<'_>,
 ) -> Result<(), DbError> {
     let gone = |what| DbError::noticed(ErrorKind::WrongState, what);
+    let observation = catalog::observe(connection, std::slice::from_ref(spec), viewer).await?;
+    let observed = observation.inboxes.first().ok_or_else(|| gone("the inbox is gone"))?;
     let constants = observed
         .made_with
         .as_ref()
         .ok_or_else(|| gone("the claim functions are not known"))?;
-    let now = catalog::server(connection).await?.now;
-    let mut found = observed.found.clone();
-    let sealed = catalog::sealed(connection, &found.relations).await?;
-    for relation in &mut found.relations {
-        relation.is_sealed = sealed.contains(&relation.oid);
-    }
-    let scope = digest_scope(now, &found).ok_or_else(|| gone("yesterday is not sealed"))?;
+    let scope = digest_scope(observation.server.now, &observed.found).ok_or_else(|| gone("yesterday is not sealed"))?;
     ddl::build_digest(connection, work(spec, observed, step)?, constants, &scope).await
 }
 

@@ -83,7 +83,7 @@ async fn init_one(
         .await?
         .as_deref()
         .and_then(ClaimConstants::from_comment);
-    let functions_made = made_with.as_ref() != Some(&wanted) || !ddl::has_functions(on, spec, &owner).await?;
+    let functions_made = made_with.as_ref() != Some(&wanted) || !ddl::has_functions(on, spec, &owner, &wanted).await?;
     if functions_made {
         ddl::install_functions(on, spec, &owner, &wanted).await?;
     }

@@ -79,7 +79,7 @@ pub(crate) fn random_uuid() -> Uuid {
 }
 
 impl PassRequest<'_> {
-    fn viewer(&self) -> Viewer<'_> {
+    pub(super) fn viewer(&self) -> Viewer<'_> {
         Viewer {
             deployment: self.deployment,
             replica: self.replica.map(|replica| replica.id),

@@ -75,8 +75,8 @@ pub struct DigestSlot {
 /// The days that a digest covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub struct Covers {
-    /// The first day's beginning; none where it covers all that there ever was.
-    pub from: Option<DateTime<Utc>>,
+    /// The first day's beginning.
+    pub from: DateTime<Utc>,
     /// The last day's end.
     pub to: DateTime<Utc>,
 }

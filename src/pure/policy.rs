@@ -268,14 +268,12 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// Whether claims ask a digest: where only one day is looked back into, it would cost as much as that look.
+    /// Whether claims ask a digest. Where only one day is looked back into, it would cost as much as that look; and where
+    /// nothing is ever forgotten, no digest goes back as far as claims do.
     #[must_use]
     pub fn keeps_digest(&self) -> bool {
-        let is_long = match self.retention {
-            Retention::For(length) => length > TimeDelta::days(1),
-            Retention::Forever => true,
-        };
-        self.digest && self.seal_days && self.routing == Routing::ProcessedAt && is_long
+        let pays = matches!(self.retention, Retention::For(length) if length > TimeDelta::days(1));
+        self.digest && self.seal_days && self.routing == Routing::ProcessedAt && pays
     }
 
     /// A day: time enough for the person who notices at breakfast.

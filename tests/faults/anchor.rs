@@ -12,6 +12,7 @@ use crate::{
     course::{DayPlan, Fault, INBOXES},
     run::Seed,
     support::inbox::sql,
+    world::Shape,
 };
 
 /// More than the three weeks that the service is down for: no claim is to fail.
@@ -66,7 +67,16 @@ struct Page {
 /// Runs it, and prints the page. Whatever must never happen is a panic.
 pub(crate) async fn run(days: u32, verbose: bool) {
     let begun = Instant::now();
-    let mut life = Seed::start(1, AHEAD, [false; INBOXES.len()], verbose).await;
+    let mut life = Seed::start(
+        1,
+        Shape {
+            ahead: AHEAD,
+            drains: [false; INBOXES.len()],
+            digest: true,
+        },
+        verbose,
+    )
+    .await;
     let mut page = Page::default();
     // In the second and the last third of the year.
     let outage = days / 3;

@@ -71,6 +71,13 @@ impl Broker {
         all
     }
 
+    /// One that somebody works on already; it is delivered again all the same.
+    pub(crate) fn new_message(&mut self, inbox: &'static str, now: DateTime<Utc>, id: u64) -> Message {
+        let message = new(inbox, 0, now, &mut StdRng::seed_from_u64(id));
+        self.pending.push(message);
+        message
+    }
+
     /// Notes what became of them; returns those that were acked.
     pub(crate) fn note(&mut self, ends: Vec<(Message, End)>) -> (Vec<Message>, Tally) {
         let (mut acked, mut tally) = (Vec::new(), Tally::default());

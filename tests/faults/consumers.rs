@@ -138,16 +138,26 @@ async fn connect<'c>(
     }
 }
 
-async fn claim(connection: &mut PgConnection, message: Message) -> Result<End, sqlx::Error> {
-    let mut tx = connection.begin().await?;
-    let outcome: String = sqlx::query_scalar(AssertSqlSafe(format!(
+/// In a transaction that somebody else ends; whether it was fresh, and is worked on.
+pub(crate) async fn claim_and_work_by_sql(connection: &mut PgConnection, message: Message) -> bool {
+    let outcome = try_claim(connection, message).await;
+    outcome.is_ok_and(|outcome| outcome == "fresh") && work(connection, message).await.is_ok()
+}
+
+async fn try_claim(connection: &mut PgConnection, message: Message) -> Result<String, sqlx::Error> {
+    sqlx::query_scalar(AssertSqlSafe(format!(
         "select outcome from {}_try_claim($1, 'orders', $2, null, interval '200 milliseconds')",
         message.inbox
     )))
     .bind(message.id)
     .bind(message.created_at)
-    .fetch_one(&mut *tx)
-    .await?;
+    .fetch_one(connection)
+    .await
+}
+
+async fn claim(connection: &mut PgConnection, message: Message) -> Result<End, sqlx::Error> {
+    let mut tx = connection.begin().await?;
+    let outcome = try_claim(&mut tx, message).await?;
     if outcome != "fresh" {
         tx.rollback().await?;
         return Ok(match outcome.as_str() {

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use rand::{Rng, RngExt, SeedableRng, rngs::StdRng};
 
+use crate::world::{AHEAD, Shape};
+
 /// The inboxes, by the routing that each has.
 pub(crate) const INBOXES: [&str; 2] = ["by_time", "by_id"];
 
@@ -38,6 +40,8 @@ pub(crate) enum Fault {
     },
     /// Somebody locks what has been detached and not dropped yet.
     LockDetached { inbox: &'static str, days: u32 },
+    /// A handler is open across midnight, and commits after the claims of the next day. `id` is what its message's is made of.
+    OpenHandler { inbox: &'static str, id: u64 },
     /// Every lock that the server has room for is taken.
     FillLocks { hold: Duration },
     /// The hosts' clock is out of step with the server's.
@@ -108,8 +112,7 @@ pub(crate) struct DayPlan {
 #[derive(Debug)]
 pub(crate) struct Course {
     pub(crate) replicas: usize,
-    /// Whether default partitions are drained, of each inbox.
-    pub(crate) drains: [bool; INBOXES.len()],
+    pub(crate) shape: Shape,
     pub(crate) days: Vec<DayPlan>,
 }
 
@@ -121,15 +124,22 @@ impl Course {
         let mut other = StdRng::seed_from_u64(!seed);
         let drains = [other.random_bool(0.5), other.random_bool(0.5)];
         let mut third = StdRng::seed_from_u64(seed.rotate_left(32));
+        let mut fourth = StdRng::seed_from_u64(!seed.rotate_left(32));
+        let digest = fourth.random_bool(0.5);
         let day = |_| {
             let mut day = day(&mut random, replicas);
             day.faults.extend(further(&mut other));
             day.faults.extend(leaving(&mut third));
+            day.faults.extend(staying(&mut fourth));
             day
         };
         Self {
             replicas,
-            drains,
+            shape: Shape {
+                ahead: AHEAD,
+                drains,
+                digest,
+            },
             days: (0..days).map(day).collect(),
         }
     }
@@ -144,6 +154,20 @@ fn leaving(random: &mut StdRng) -> Option<(Duration, Fault)> {
             days: random.random_range(2..=5),
         };
         (Duration::from_millis(random.random_range(0..60)), hold)
+    })
+}
+
+/// A handler that stays open while its day ends: until it has ended, the day must be looked into.
+fn staying(random: &mut StdRng) -> Option<(Duration, Fault)> {
+    random.random_bool(0.15).then(|| {
+        let inbox = INBOXES[random.random_range(0..INBOXES.len())];
+        (
+            Duration::from_millis(random.random_range(0..60)),
+            Fault::OpenHandler {
+                inbox,
+                id: random.next_u64(),
+            },
+        )
     })
 }
 

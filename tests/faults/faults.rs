@@ -4,14 +4,16 @@ use std::time::{Duration, Instant};
 
 use chrono::TimeDelta;
 use inboxd::Day;
-use sqlx::PgConnection;
+use sqlx::{ConnectOptions, PgConnection};
 
 use crate::{
+    claims::{End, Message},
+    consumers,
     course::{Fault, Privilege},
     hands::{detached, tried},
     run::Seed,
     support::{inbox::sql, process, proxy::Cut},
-    world::KEEPER,
+    world::{CONSUMER as CONSUMER_ROLE, KEEPER},
 };
 
 /// The longest that a process may take to end.
@@ -33,6 +35,11 @@ pub(crate) enum Kind {
     Down,
     /// A session that is in somebody's way until it ends.
     Session(#[expect(dead_code, reason = "held, and dropped")] PgConnection),
+    /// A consumer's transaction, with its claim and its work.
+    Handler {
+        session: PgConnection,
+        message: Message,
+    },
     Revoked(Privilege),
     Foreign {
         name: String,
@@ -68,6 +75,7 @@ impl Standing {
             Kind::Down | Kind::Revoked(_) | Kind::Paused => false,
             Kind::Foreign { day, .. } => *day > today.next(),
             Kind::Session(_)
+            | Kind::Handler { .. }
             | Kind::Held { .. }
             | Kind::Skewed { .. }
             | Kind::Default { .. }
@@ -122,6 +130,7 @@ impl Seed {
                     .to_consumers
                     .cut("commit", if before { Cut::Before } else { Cut::After });
             }
+            Fault::OpenHandler { inbox, id } => self.open_handler(today, inbox, id).await,
             Fault::Skew { minutes, days } => {
                 // Of several the last is the one that is seen.
                 self.standing.retain(|one| !matches!(one.kind, Kind::Skewed { .. }));
@@ -172,6 +181,14 @@ impl Seed {
             Kind::Down if self.standing.iter().any(|other| matches!(other.kind, Kind::Down)) => {}
             Kind::Down => self.world.start_services(),
             Kind::Session(_) => {}
+            Kind::Handler { mut session, message } => {
+                // The server may have been killed under it; then it comes again, and is fresh.
+                let end = match sqlx::query("commit").execute(&mut session).await {
+                    Ok(_) => End::Acked,
+                    Err(error) => End::Again(error.to_string()),
+                };
+                self.note(vec![(message, end)]).await;
+            }
             Kind::Revoked(privilege) => {
                 let stands_still = |other: &Standing| matches!(other.kind, Kind::Revoked(one) if one == privilege);
                 if !self.standing.iter().any(stands_still) {
@@ -192,6 +209,19 @@ impl Seed {
             Kind::Default { inbox } => self.drain_by_hand(today, inbox).await,
             Kind::Paused => self.resume(today).await,
             Kind::FarDays { inbox, kept } => self.drop_far_days(today, inbox, kept).await,
+        }
+    }
+
+    /// The broker does not wait for it: the message is delivered again meanwhile.
+    async fn open_handler(&mut self, today: u32, inbox: &'static str, id: u64) {
+        let consumer = self.world.database.options.clone().username(CONSUMER_ROLE);
+        let Ok(mut session) = consumer.application_name("handler").connect().await else {
+            return;
+        };
+        let message = self.broker.new_message(inbox, self.world.clock.now(), id);
+        let bounds = "set statement_timeout = '2s'; begin".to_owned();
+        if tried(&mut session, bounds).await && consumers::claim_and_work_by_sql(&mut session, message).await {
+            self.stands(today + 1, Kind::Handler { session, message });
         }
     }
 

@@ -22,7 +22,7 @@ use crate::{
     faults::Standing,
     memory::Memory,
     watch::{Leaves, Sampler},
-    world::{AHEAD, RETENTION_DAYS, World},
+    world::{RETENTION_DAYS, Shape, World},
 };
 
 /// Whatever hangs: a day takes a second or two, and a dozen where a statement has outlived its limit; machines are busy.
@@ -51,6 +51,8 @@ pub(crate) struct Sums {
     pub(crate) too_old: usize,
     pub(crate) again: usize,
     pub(crate) samples: u64,
+    /// Days at whose end claims had a digest.
+    digests: usize,
 }
 
 pub(crate) fn main() -> ExitCode {
@@ -155,7 +157,7 @@ async fn live(seed: u64, days: u32, verbose: bool, told: &std::sync::atomic::Ato
     let course = Course::of(seed, days);
     let started = tokio::time::timeout(
         LONGEST_START_AND_END,
-        Seed::start(course.replicas, AHEAD, course.drains, verbose),
+        Seed::start(course.replicas, course.shape, verbose),
     )
     .await;
     let mut life = started.expect("it starts");
@@ -172,8 +174,8 @@ async fn live(seed: u64, days: u32, verbose: bool, told: &std::sync::atomic::Ato
 }
 
 impl Seed {
-    pub(crate) async fn start(replicas: usize, ahead: i64, drains: [bool; INBOXES.len()], verbose: bool) -> Self {
-        let mut world = World::new(replicas, ahead, drains).await;
+    pub(crate) async fn start(replicas: usize, shape: Shape, verbose: bool) -> Self {
+        let mut world = World::new(replicas, shape).await;
         world.run(false).await;
         Self {
             consumers: claims::consumers(&world.to_consumers.options()),
@@ -284,11 +286,12 @@ impl Seed {
     pub(crate) async fn look(&mut self) {
         let mut admin = self.world.looker().await;
         let now = self.world.clock.now();
+        self.sums.digests += usize::from(self.world.has_digest(&mut admin).await);
         self.memory.check(&mut admin, now).await;
         self.leaves.look(&mut admin, now).await;
     }
 
-    async fn note(&mut self, ends: Vec<(Message, End)>) -> Tally {
+    pub(crate) async fn note(&mut self, ends: Vec<(Message, End)>) -> Tally {
         let (acked, tally) = self.broker.note(ends);
         self.sums.acked += tally.acked;
         self.sums.too_old += tally.too_old;

@@ -25,7 +25,7 @@ impl Seed {
     pub(crate) async fn settle(&mut self, days: u32) {
         // Last what others may keep from being ended.
         self.standing.sort_by_key(|standing| match standing.kind {
-            Kind::Session(_) | Kind::Revoked(_) => 0,
+            Kind::Session(_) | Kind::Handler { .. } | Kind::Revoked(_) => 0,
             Kind::Default { .. } | Kind::FarDays { .. } => 2,
             _ => 1,
         });
@@ -59,6 +59,8 @@ impl Seed {
         };
         let unprocessed: Vec<_> = self.broker.pending.iter().filter(fresh).collect();
         assert!(unprocessed.len() < 20, "messages are never processed: {unprocessed:?}");
+        let has_digest = self.world.has_digest(&mut *self.world.looker().await).await;
+        assert_eq!(has_digest, self.world.shape.digest, "claims have no digest in the end");
         let ours = state(&mut *self.world.looker().await).await;
         let theirs = state(&mut undisturbed.database.connect().await).await;
         let (more, less): (Vec<_>, Vec<_>) = (ours.difference(&theirs).collect(), theirs.difference(&ours).collect());

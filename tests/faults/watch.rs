@@ -73,7 +73,7 @@ async fn sample(options: PgConnectOptions, mut session: Option<PgConnection>, st
         }
         let Some(open) = &mut session else { continue };
         let blockers: Result<Vec<(String, f64)>, _> = sqlx::query_as(
-            "select concat_ws(': ', blocker.application_name, blocker.query, 'before', waiting.query),
+            "select concat_ws(': ', blocker.application_name, waiting.wait_event, blocker.query, 'before', waiting.query),
                extract(epoch from clock_timestamp() - waiting.query_start)::float8
              from pg_stat_activity as waiting
              cross join unnest(pg_blocking_pids(waiting.pid)) as blocking (pid)

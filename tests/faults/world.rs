@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, TimeDelta, Utc};
-use inboxd::{Ahead, Day, InboxSpec, Retention};
+use inboxd::{Ahead, Day, InboxSpec, Retention, Routing};
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, PgConnection, PgPool, Postgres, pool::PoolConnection, postgres::PgPoolOptions};
 
@@ -25,7 +25,8 @@ pub(crate) const GRACE: TimeDelta = TimeDelta::hours(24);
 pub(crate) const AHEAD: i64 = 3;
 /// The role that the service connects as, which owns all of it.
 pub(crate) const KEEPER: &str = "keeper";
-const CONSUMER: &str = "consumer";
+/// The role that consumers connect as.
+pub(crate) const CONSUMER: &str = "consumer";
 /// Bounds what should take a moment, and a schedule that has fallen silent: the service begins a new one after 95 s.
 const PATIENCE: Duration = Duration::from_secs(150);
 
@@ -45,6 +46,8 @@ ahead = 3
 retention = "3d"
 drop_grace = "24h"
 drain_default = {drains 0}
+seal_days = {digest}
+digest = {digest}
 consumer_roles = ["consumer"]
 [[inbox]]
 table = "public.by_id"
@@ -68,18 +71,29 @@ pub(crate) struct World {
     pub(crate) services: Vec<Option<Service>>,
     lookers: PgPool,
     folder: Folder,
-    ahead: i64,
-    drains: [bool; INBOXES.len()],
+    pub(crate) shape: Shape,
     /// The midnight that the stepped days are counted from.
     first: DateTime<Utc>,
     http: reqwest::Client,
 }
 
-fn specs(ahead: i64, drains: [bool; INBOXES.len()]) -> Vec<InboxSpec> {
+/// What differs between one world's inboxes and another's.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shape {
+    pub(crate) ahead: i64,
+    /// Whether default partitions are drained, of each inbox.
+    pub(crate) drains: [bool; INBOXES.len()],
+    /// Whether days of the inbox by time are sealed, and claims ask a digest of them.
+    pub(crate) digest: bool,
+}
+
+fn specs(shape: Shape) -> Vec<InboxSpec> {
     let of = |mut spec: InboxSpec, nth: usize| {
         spec.name = INBOXES[nth].to_owned();
-        spec.policy.drain_default = drains[nth];
-        spec.policy.ahead = Ahead::new(ahead).unwrap();
+        spec.policy.drain_default = shape.drains[nth];
+        spec.policy.seal_days = shape.digest && spec.policy.routing == Routing::ProcessedAt;
+        spec.policy.digest = spec.policy.seal_days;
+        spec.policy.ahead = Ahead::new(shape.ahead).unwrap();
         spec.policy.retention = Retention::For(TimeDelta::days(RETENTION_DAYS));
         spec.policy.drop_grace = GRACE;
         spec.policy.max_clock_leap = TimeDelta::days(3);
@@ -90,7 +104,7 @@ fn specs(ahead: i64, drains: [bool; INBOXES.len()]) -> Vec<InboxSpec> {
 }
 
 impl World {
-    pub(crate) async fn new(replicas: usize, ahead: i64, drains: [bool; INBOXES.len()]) -> Self {
+    pub(crate) async fn new(replicas: usize, shape: Shape) -> Self {
         let clock = ClockServer::start(&[("max_connections", "60"), ("log_min_messages", "warning")]).await;
         let first: DateTime<Utc> = "2027-12-01T00:00:00Z".parse().unwrap();
         clock.set_to(first + TimeDelta::hours(12));
@@ -112,12 +126,13 @@ impl World {
             ),
         )
         .await;
-        let deployment = Self::deployment(&clock, &database, specs(ahead, drains)).await;
+        let deployment = Self::deployment(&clock, &database, specs(shape)).await;
         let folder = Folder::new();
         let config = CONFIG
-            .replace("ahead = 3", &format!("ahead = {ahead}"))
-            .replace("{drains 0}", &drains[0].to_string())
-            .replace("{drains 1}", &drains[1].to_string());
+            .replace("ahead = 3", &format!("ahead = {}", shape.ahead))
+            .replace("{drains 0}", &shape.drains[0].to_string())
+            .replace("{drains 1}", &shape.drains[1].to_string())
+            .replace("{digest}", &shape.digest.to_string());
         config_file(folder.path(), &config);
         let to_services = Proxy::start(&database.options.clone().username(KEEPER)).await;
         let to_consumers = Proxy::start(&database.options.clone().username(CONSUMER)).await;
@@ -134,8 +149,7 @@ impl World {
             to_consumers,
             services: (0..replicas).map(|_| None).collect(),
             folder,
-            ahead,
-            drains,
+            shape,
             first,
             http: reqwest::Client::builder()
                 .timeout(Duration::from_secs(20))
@@ -156,14 +170,14 @@ impl World {
     }
 
     pub(crate) fn specs(&self) -> Vec<InboxSpec> {
-        specs(self.ahead, self.drains)
+        specs(self.shape)
     }
 
     /// Whether runs drain a default partition of this inbox.
     pub(crate) fn drains(&self, inbox: &str) -> bool {
         INBOXES
             .iter()
-            .zip(self.drains)
+            .zip(self.shape.drains)
             .any(|(one, drains)| *one == inbox && drains)
     }
 
@@ -275,6 +289,24 @@ impl World {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         answer.json().await.unwrap_or_default()
+    }
+
+    /// Whether claims of the inbox by time find a digest of all days before today.
+    pub(crate) async fn has_digest(&self, admin: &mut PgConnection) -> bool {
+        // The one of a day is the one of its number: this finds it among all three.
+        let slots = (0..3).map(|slot| {
+            format!("select covered_from <= $1 - interval '{RETENTION_DAYS} days' and covered_to = $1 from by_time_digest_{slot}")
+        });
+        let text = format!(
+            "select exists (select from ({}) as slot (covers) where covers)",
+            slots.collect::<Vec<_>>().join(" union all ")
+        );
+        self.shape.digest
+            && sqlx::query_scalar(AssertSqlSafe(text))
+                .bind(self.today().start())
+                .fetch_one(admin)
+                .await
+                .unwrap()
     }
 
     /// Fails unless today and tomorrow have a partition in both inboxes, if only a default one that somebody made.

@@ -3,21 +3,21 @@
 use std::collections::BTreeSet;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use inboxd::{Consumers, maintain::StepOutcome};
+use inboxd::{Consumers, Day, maintain::StepOutcome};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 use crate::{
     sealed::Forms,
     support::{
-        claims::{Claim, pid_of},
+        claims::{Claim, batch, pid_of, wait_until_any_blocked},
         clock::ClockServer,
-        inbox::{Deployment, codes, random_id, spec, sql},
+        inbox::{Deployment, attach_days_before, codes, random_id, spec, sql},
     },
 };
 
 const TABLE: &str = "by_time";
 
-/// An inbox with a digest, on its first day.
+/// An inbox with a digest, as old as its retention, so that the digest goes back as far as claims do.
 struct Inbox {
     server: ClockServer,
     deployment: Deployment,
@@ -25,8 +25,8 @@ struct Inbox {
 }
 
 impl Inbox {
-    async fn new(settings: &[(&str, &str)], consumers: Consumers) -> Self {
-        let server = ClockServer::start(settings).await;
+    async fn new(consumers: Consumers, older_days: i64) -> Self {
+        let server = ClockServer::start(&[]).await;
         server.set_to(first_noon());
         let mut spec = spec("public.by_time");
         spec.policy.seal_days = true;
@@ -34,16 +34,22 @@ impl Inbox {
         spec.policy.consumers = consumers;
         let deployment = Deployment::new(server.database().await, server.clock(), vec![spec]);
         deployment.init().await.unwrap();
+        let (key, consumer) = match consumers {
+            Consumers::One => ("message_id", None),
+            Consumers::Many => ("message_id, consumer", Some("mailer")),
+        };
+        let mut connection = deployment.database.connect().await;
+        attach_days_before(&mut connection, (TABLE, key), Day::containing(first_noon()), older_days).await;
         deployment.done().await;
         Self {
             server,
             deployment,
-            consumer: (consumers == Consumers::Many).then_some("mailer"),
+            consumer,
         }
     }
 
     async fn for_one() -> Self {
-        Self::new(&[], Consumers::One).await
+        Self::new(Consumers::One, 7).await
     }
 
     /// Claims of every form, which are all fresh.
@@ -111,7 +117,7 @@ async fn locked(transaction: &mut PgConnection) -> BTreeSet<String> {
 #[tokio::test]
 async fn every_claim_of_a_week_is_a_duplicate_and_a_fresh_one_looks_into_no_older_day() {
     for consumers in [Consumers::One, Consumers::Many] {
-        let inbox = Inbox::new(&[], consumers).await;
+        let inbox = Inbox::new(consumers, 7).await;
         let mut connection = inbox.deployment.database.connect().await;
         let mut days = vec![inbox.claims(&mut connection).await];
         for nth in 1..=6 {
@@ -164,34 +170,35 @@ async fn each_night_one_slot_is_built_and_that_of_tomorrow_is_emptied() {
     let mut connection = inbox.deployment.database.connect().await;
     inbox.claims(&mut connection).await;
     assert_eq!(inbox.night(1).await, ["build_digest by_time_digest_0"]);
-    assert_eq!(inbox.night(2).await, ["build_digest by_time_digest_1"]);
-    assert_eq!(
-        inbox.night(3).await,
-        ["build_digest by_time_digest_2", "clear_digest by_time_digest_0"]
-    );
-    assert_eq!(
-        inbox.night(4).await,
-        ["build_digest by_time_digest_0", "clear_digest by_time_digest_1"]
-    );
-    assert_eq!(
-        inbox.covered(&mut connection).await,
-        ["-infinity to 2027-06-19", "-infinity to 2027-06-20"],
-    );
-    assert_eq!(inbox.night(4).await, Vec::<String>::new(), "once a day");
-    // Once days have expired, it says from when on it knows.
-    for nth in 5..=9 {
-        inbox.night(nth).await;
+    for (nth, built, cleared) in [(2, 1, 2), (3, 2, 0), (4, 0, 1)] {
+        let wanted = [
+            format!("build_digest by_time_digest_{built}"),
+            format!("clear_digest by_time_digest_{cleared}"),
+        ];
+        assert_eq!(inbox.night(nth).await, wanted);
     }
     assert_eq!(
         inbox.covered(&mut connection).await,
-        ["-infinity to 2027-06-24", "2027-06-17 to 2027-06-25"],
+        ["2027-06-11 to 2027-06-19", "2027-06-12 to 2027-06-20"],
     );
+    assert_eq!(inbox.night(4).await, Vec::<String>::new(), "once a day");
+    for nth in 5..=9 {
+        inbox.night(nth).await;
+    }
     // Two nights without a run: what is in the slot goes with the build.
     let last = inbox.claims(&mut connection).await;
+    inbox.come_to(12, TimeDelta::minutes(1));
+    all_are(
+        &last,
+        &mut connection,
+        "duplicate",
+        "while today's slot holds what is three days old",
+    )
+    .await;
     assert_eq!(inbox.night(12).await, ["build_digest by_time_digest_2"]);
     assert_eq!(
         inbox.covered(&mut connection).await,
-        ["-infinity to 2027-06-24", "2027-06-18 to 2027-06-28"],
+        ["2027-06-16 to 2027-06-24", "2027-06-18 to 2027-06-28"],
     );
     all_are(&last, &mut connection, "duplicate", "after two nights without a run").await;
 }
@@ -242,7 +249,7 @@ async fn a_handler_that_is_open_over_midnight_keeps_the_digest_from_being_built_
         matches!(&steps[1].outcome, StepOutcome::Skipped { why } if why.contains("could not be sealed")),
         "{steps:?}"
     );
-    assert_eq!(inbox.covered(&mut connection).await, ["-infinity to 2027-06-17"]);
+    assert_eq!(inbox.covered(&mut connection).await, ["2027-06-09 to 2027-06-17"]);
     let twin = open.behind_its_twin(&inbox.deployment.database).await;
     work.commit().await.unwrap();
     assert_eq!(twin.end().await.unwrap().0, "duplicate");
@@ -289,11 +296,112 @@ async fn a_day_that_was_away_when_it_was_built_is_looked_into_when_it_is_back() 
     inbox.night(4).await;
     assert_eq!(
         inbox.covered(&mut connection).await.last().unwrap(),
-        "-infinity to 2027-06-20"
+        "2027-06-12 to 2027-06-20"
     );
     for forms in [&first, &second, &third, &fresh] {
         all_are(forms, &mut connection, "duplicate", "built anew").await;
     }
+}
+
+/// Were it covered all the same, the claim of the open handler would be seen by nobody.
+#[tokio::test]
+async fn a_day_that_is_not_sealed_is_not_covered() {
+    let inbox = Inbox::for_one().await;
+    let mut connection = inbox.deployment.database.connect().await;
+    inbox.night(1).await;
+    let mut handler = inbox.deployment.database.connect().await;
+    let open = Claim::of(TABLE, random_id());
+    let mut work = handler.begin().await.unwrap();
+    assert_eq!(open.outcome(&mut work).await, "fresh");
+    // A subscription keeps days from being sealed, so nothing waits for the handler.
+    sql(
+        &mut connection,
+        "insert into pg_subscription_rel (srsubid, srrelid, srsubstate) values (1, 'by_time'::regclass, 'r')",
+    )
+    .await;
+    assert_eq!(inbox.night(2).await, ["clear_digest by_time_digest_2"]);
+    assert_eq!(codes(&inbox.deployment.plan().await[0].plan), ["no_digest"]);
+    work.commit().await.unwrap();
+    assert_eq!(open.outcome(&mut connection).await, "duplicate");
+    assert!(!open.fresh(&mut connection).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_seal_that_goes_while_the_build_waits_for_its_lock_ends_the_build() {
+    let inbox = Inbox::for_one().await;
+    let mut connection = inbox.deployment.database.connect().await;
+    inbox.night(1).await;
+    inbox.come_to(1, TimeDelta::hours(4));
+    sql(&mut connection, "truncate by_time_digest_0").await;
+    sql(
+        &mut connection,
+        "begin; drop trigger inboxd_sealed on by_time_2027_06_14",
+    )
+    .await;
+    let (report, ()) = tokio::join!(inbox.deployment.pass(), async {
+        wait_until_any_blocked(&inbox.deployment.database).await;
+        sql(&mut connection, "commit").await;
+    });
+    let failed: Vec<_> = report
+        .steps()
+        .filter(|step| matches!(&step.outcome, StepOutcome::Failed { error, .. } if error.contains("not a sealed partition")))
+        .map(|step| step.step.action.as_str())
+        .collect();
+    assert_eq!(failed, ["build_digest"]);
+    assert!(
+        inbox
+            .covered(&mut connection)
+            .await
+            .iter()
+            .all(|covered| covered.ends_with("06-16"))
+    );
+    assert_eq!(
+        inbox.night(1).await,
+        ["build_digest by_time_digest_0"],
+        "it is sealed again"
+    );
+}
+
+/// Nobody can tell whether such a day was ever there, so nothing is covered before the first day that is.
+#[tokio::test]
+async fn a_day_that_somebody_brings_from_before_the_digest_is_looked_into_at_once() {
+    let inbox = Inbox::new(Consumers::One, 3).await;
+    let mut connection = inbox.deployment.database.connect().await;
+    inbox.claims(&mut connection).await;
+    assert_eq!(inbox.covered(&mut connection).await, ["2027-06-13 to 2027-06-16"]);
+    attach_days_before(&mut connection, (TABLE, "message_id"), "2027-06-12".parse().unwrap(), 1).await;
+    let ids: Vec<_> = (0..4).map(|_| random_id()).collect();
+    sqlx::query("insert into by_time_2027_06_11 select id, 'orders', '2027-06-11 12:00+00' from unnest($1) as id")
+        .bind(&ids)
+        .execute(&mut connection)
+        .await
+        .unwrap();
+    assert_eq!(Claim::of(TABLE, ids[0]).outcome(&mut connection).await, "duplicate");
+    assert_eq!(
+        Claim::of(TABLE, ids[1])
+            .waiting("1 second")
+            .outcome(&mut connection)
+            .await,
+        "duplicate"
+    );
+    assert!(!Claim::of(TABLE, ids[2]).fresh(&mut connection).await.unwrap());
+    let told = batch(&mut connection, TABLE, &[Some(ids[3])], None).await.unwrap();
+    assert_eq!(told, ["duplicate"]);
+}
+
+#[tokio::test]
+async fn a_slot_that_somebody_drops_is_told_and_made_again_by_init() {
+    let inbox = Inbox::for_one().await;
+    let mut connection = inbox.deployment.database.connect().await;
+    let first = inbox.claims(&mut connection).await;
+    sql(&mut connection, "drop table by_time_digest_1").await;
+    let plan = inbox.deployment.plan().await.remove(0).plan;
+    assert_eq!(codes(&plan), ["claim_drift"]);
+    assert_eq!(plan.severity(), inboxd::Severity::Fail);
+    inbox.deployment.init().await.unwrap();
+    assert!(codes(&inbox.deployment.plan().await[0].plan).is_empty());
+    assert_eq!(inbox.night(1).await[..1], ["build_digest by_time_digest_0"]);
+    all_are(&first, &mut connection, "duplicate", "with all slots").await;
 }
 
 #[tokio::test]
@@ -316,7 +424,7 @@ async fn a_build_that_fails_leaves_the_digest_as_it_was() {
         .collect();
     assert_eq!(failed.len(), 1, "{failed:?}");
     assert_eq!(failed[0].step.action.as_str(), "build_digest");
-    assert_eq!(inbox.covered(&mut connection).await, ["-infinity to 2027-06-17"]);
+    assert_eq!(inbox.covered(&mut connection).await, ["2027-06-09 to 2027-06-17"]);
     for forms in [&first, &second] {
         all_are(forms, &mut connection, "duplicate", "beside the failure").await;
     }

@@ -8,7 +8,7 @@ use uuid::Uuid;
 use crate::support::{
     claims::{Answer, Claim, batch, pid_of, rows_of, wait_until_blocked},
     clock::ClockServer,
-    inbox::{Deployment, claim, random_id, spec, sql, steps, v7_at, v7_spec},
+    inbox::{Deployment, attach_days_before, claim, random_id, spec, sql, steps, v7_at, v7_spec},
 };
 
 /// An ordinary night, the year's end, and the nights of February with and without a 29th.
@@ -37,14 +37,16 @@ impl Night {
 
     async fn on(server: ClockServer, midnight: &str) -> Self {
         let midnight: DateTime<Utc> = midnight.parse().unwrap();
-        server.set_to(midnight - TimeDelta::hours(36));
+        server.set_to(midnight - TimeDelta::hours(12));
         let mut with_digest = spec("public.by_digest");
         (with_digest.policy.seal_days, with_digest.policy.digest) = (true, true);
         let specs = vec![spec("public.by_time"), with_digest, v7_spec("public.by_id")];
         let deployment = Deployment::new(server.database().await, server.clock(), specs);
         deployment.init().await.unwrap();
-        deployment.done().await;
-        server.set_to(midnight - TimeDelta::hours(12));
+        // As old as its retention, so that the digest covers all that claims look back into.
+        let mut connection = deployment.database.connect().await;
+        let today = Day::containing(server.now());
+        attach_days_before(&mut connection, ("by_digest", "message_id"), today, 7).await;
         assert!(
             deployment
                 .done()

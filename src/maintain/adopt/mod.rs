@@ -155,7 +155,7 @@ pub(super) async fn look(connection: &mut PgConnection, request: AdoptRequest<'_
         let comment = catalog::claim_comment(connection, spec).await?;
         let made_with = comment.as_deref().and_then(ClaimConstants::from_comment);
         table.has_functions =
-            made_with.as_ref() == Some(&wanted) && ddl::has_functions(connection, spec, &table.owner).await?;
+            made_with.as_ref() == Some(&wanted) && ddl::has_functions(connection, spec, &table.owner, &wanted).await?;
     }
     let adoption = adoption(&spec.table, spec.policy.routing, spec.policy.consumers, &table);
     Ok(Seen {

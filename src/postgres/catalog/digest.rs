@@ -1,9 +1,7 @@
 //! What there is of an inbox's digest.
 
-use std::collections::HashSet;
-
 use chrono::{DateTime, Utc};
-use sqlx::{AssertSqlSafe, PgConnection, Row, postgres::types::Oid};
+use sqlx::{AssertSqlSafe, PgConnection, Row};
 use uuid::Uuid;
 
 use super::{
@@ -12,7 +10,7 @@ use super::{
 };
 use crate::{
     postgres::error::{DbError, Doing},
-    pure::{Covers, DIGEST_SLOTS, Derived, DigestSlot, FoundRelation, InboxSpec, Sql, render},
+    pure::{Covers, DIGEST_SLOTS, Derived, DigestSlot, InboxSpec, Sql, render},
 };
 
 /// What is written on the tables of an inbox's digest.
@@ -75,29 +73,14 @@ pub(super) async fn add_digest(
             ("lock_key", Sql::number(constants.lock_key)),
         ];
         let text = render(include_str!("../../../sql/ddl/digest_covers.sql"), &values);
-        let covers: Option<(Option<DateTime<Utc>>, DateTime<Utc>)> = sqlx::query_as(AssertSqlSafe(text))
+        let covers: Option<(DateTime<Utc>, DateTime<Utc>)> = sqlx::query_as(AssertSqlSafe(text))
             .fetch_optional(&mut *connection)
             .await
             .doing(doing)?;
         slot.covers = covers.map(|(from, to)| Covers { from, to });
     }
     observed.found.digest = slots.try_into().ok();
+    // Claims ask a table that is not there.
+    observed.found.has_functions &= observed.found.digest.is_some();
     Ok(())
-}
-
-/// Which of these tables take no row any more.
-///
-/// # Errors
-/// When the database fails.
-pub(crate) async fn sealed(
-    connection: &mut PgConnection,
-    relations: &[FoundRelation],
-) -> Result<HashSet<u32>, DbError> {
-    let oids: Vec<Oid> = relations.iter().map(|relation| Oid(relation.oid)).collect();
-    let sealed: Vec<Oid> = sqlx::query_scalar(include_str!("../../../sql/observe/sealed.sql"))
-        .bind(oids)
-        .fetch_all(connection)
-        .await
-        .doing(|| "look at which days are sealed".to_owned())?;
-    Ok(sealed.into_iter().map(|oid| oid.0).collect())
 }

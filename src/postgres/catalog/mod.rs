@@ -15,7 +15,7 @@ use uuid::Uuid;
 use self::read::{oid, read_inbox, unregistered};
 pub(crate) use self::{
     adopt::*,
-    digest::{digest_marker, digest_slots, sealed},
+    digest::{digest_marker, digest_slots},
     look::*,
     replicas::PolicyRecord,
 };

@@ -130,13 +130,7 @@ pub(crate) async fn build(
         ("slot", work.relation()),
         ("shift", Sql::number(shift(ids))),
         ("lock_key", Sql::number(constants.lock_key)),
-        (
-            "from",
-            scope
-                .covers
-                .from
-                .map_or_else(|| Sql::fixed("timestamptz '-infinity'"), instant),
-        ),
+        ("from", instant(scope.covers.from)),
         ("to", instant(scope.covers.to)),
         ("ids", each("select {{key}} from only {{leaf}} as leaf")),
     ];

@@ -9,7 +9,7 @@ use crate::{
         catalog,
         error::{DbError, Doing, ErrorKind},
     },
-    pure::{Consumers, Derived, Function, Ident, InboxSpec, Retention, Routing},
+    pure::{Consumers, DIGEST_SLOTS, Derived, Function, Ident, InboxSpec, Retention, Routing},
 };
 
 /// In the order of creation: a body may only call what stands before it.
@@ -160,18 +160,24 @@ async fn make(
     Ok(Some(heirs))
 }
 
-/// Whether all functions of an inbox are there and belong to its owner.
+/// Whether all functions of an inbox are there and belong to its owner, and the tables of the digest that they ask.
 ///
 /// # Errors
 /// When the database fails.
-pub async fn has_functions(connection: &mut PgConnection, spec: &InboxSpec, owner: &Ident) -> Result<bool, DbError> {
+pub async fn has_functions(
+    connection: &mut PgConnection,
+    spec: &InboxSpec,
+    owner: &Ident,
+    constants: &ClaimConstants,
+) -> Result<bool, DbError> {
     for function in functions_of(spec.policy.routing) {
         let found = catalog::function(connection, signature(spec, function)?.as_str()).await?;
         if found.is_none_or(|(found, _)| found != owner.as_str()) {
             return Ok(false);
         }
     }
-    Ok(true)
+    let slots = catalog::digest_slots(connection, spec, constants.inbox).await?;
+    Ok(!constants.digest || slots.len() == DIGEST_SLOTS)
 }
 
 /// Who else may execute a function that has just become ours: by default privileges, or because somebody had made one of

@@ -1,6 +1,9 @@
 //! The looks into past days that stand in the claim functions, as statements with the days as constants.
 
-use super::{Sql, derive, functions::unexpected};
+use super::{
+    Sql, derive,
+    functions::{lock_key_of, unexpected},
+};
 use crate::{
     claim::ClaimConstants,
     postgres::error::DbError,
@@ -110,24 +113,34 @@ fn digest(
     let (mut looks, mut batch_looks, mut inserts) = (Vec::new(), Vec::new(), Vec::new());
     for slot in 0..DIGEST_SLOTS {
         let name = derive(&spec.table, Derived::DigestSlot(slot))?;
-        let of_slot = [
-            ("slot", Sql::in_schema(spec.table.schema(), &name)),
-            ("seed", Sql::number(constants.lock_key)),
-        ];
-        let values = [others, &of_slot].concat();
-        let part = |template| Sql::of(template, &values);
+        let part = |template, key: Sql, since| {
+            let mut values = vec![
+                ("slot", Sql::in_schema(spec.table.schema(), &name)),
+                ("seed", Sql::number(constants.lock_key)),
+                ("key", key),
+                ("since", Sql::fixed(since)),
+            ];
+            values.extend([
+                (
+                    "row",
+                    Sql::of(include_str!("../../../sql/claim/parts/digest_row.sql"), &values),
+                ),
+                (
+                    "rules_out",
+                    Sql::of(include_str!("../../../sql/claim/parts/digest_rules_out.sql"), &values),
+                ),
+            ]);
+            Sql::of(template, &[others, &values].concat())
+        };
+        let look = include_str!("../../../sql/claim/parts/digest_look.sql");
         looks.push((
             LOOKS[slot],
-            part(include_str!("../../../sql/claim/parts/digest_look.sql")),
+            part(look, lock_key_of(constants, "id", "msg_consumer"), "since"),
         ));
-        batch_looks.push((
-            LOOKS[slot],
-            part(include_str!("../../../sql/claim/parts/digest_batch_look.sql")),
-        ));
-        inserts.push((
-            INSERTS[slot],
-            part(include_str!("../../../sql/claim/parts/fast_digest_statement.sql")),
-        ));
+        let batch_look = include_str!("../../../sql/claim/parts/digest_batch_look.sql");
+        batch_looks.push((LOOKS[slot], part(batch_look, Sql::fixed("given.key"), "given.since")));
+        let insert = include_str!("../../../sql/claim/parts/fast_digest_statement.sql");
+        inserts.push((INSERTS[slot], part(insert, lock_key_of(constants, "$1", "$4"), "since")));
     }
     let since = include_str!("../../../sql/claim/parts/digest_since.sql");
     let fast_digest = Sql::of(include_str!("../../../sql/claim/parts/fast_digest.sql"), &inserts);

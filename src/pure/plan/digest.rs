@@ -1,6 +1,6 @@
 //! The digest of the days that are sealed.
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 
 use super::{Action, FindingCode, Planner, Severity, Step, distrust};
 use crate::pure::{
@@ -45,33 +45,34 @@ impl Planner<'_> {
         };
         let scope = scope(self.now, found, is_sealed);
         let (today, tomorrow) = (slot_of(slots, self.today), slot_of(slots, self.today.next()));
-        match scope {
-            _ if is_built(today, self.today) => {}
-            Some(scope) if is_settled => {
-                let from = scope
-                    .covers
-                    .from
-                    .map_or_else(|| "the first day".to_owned(), |from| Day::containing(from).to_string());
-                let reason = format!("the {} days from {from} to yesterday are sealed", scope.leaves.len());
+        if !is_built(today, self.today) {
+            let is_planned = is_settled && scope.is_some();
+            // Between midnight and its build yesterday's does. Where there is neither, builds fail or days are not sealed.
+            let yesterday = self.today.plus(-1);
+            if (is_settled || !is_trusted) && !(is_planned && is_built(slot_of(slots, yesterday), yesterday)) {
+                self.report_no_digest(started_ago);
+            }
+            if let Some(scope) = scope.filter(|_| is_settled) {
+                let (count, from) = (scope.leaves.len(), Day::containing(scope.covers.from));
+                let reason = format!("the {count} days from {from} to yesterday are sealed");
                 self.steps
                     .push(Step::on_digest(found, today, Action::BuildDigest, reason));
             }
-            _ if is_settled || !is_trusted => {
-                let message = format!(
-                    "there is no digest of the days before today, which began {} ago: claims look into each day",
-                    show_duration(started_ago)
-                );
-                let remedy =
-                    "see the `seal` step of the last run: yesterday, and the days before it, must be sealed".to_owned();
-                self.report(FindingCode::NoDigest, Severity::Warn, message, remedy);
-            }
-            _ => {}
         }
         if is_settled && tomorrow.covers.is_some() {
             let reason = "its digest is of days that no claim asks it for any more".to_owned();
             self.steps
                 .push(Step::on_digest(found, tomorrow, Action::ClearDigest, reason));
         }
+    }
+
+    fn report_no_digest(&mut self, started_ago: TimeDelta) {
+        let message = format!(
+            "there is no digest of the days before today, which began {} ago: claims look into each day",
+            show_duration(started_ago)
+        );
+        let remedy = "see the steps `seal` and `build_digest` of the last run".to_owned();
+        self.report(FindingCode::NoDigest, Severity::Warn, message, remedy);
     }
 }
 
@@ -111,17 +112,9 @@ fn scope(now: DateTime<Utc>, found: &Found, is_sealed: impl Fn(&FoundRelation) -
             oid: relation.oid,
         });
     }
-    // Of the days before the first that there ever was nothing can be found.
-    let is_older = |day: Day| day < first;
-    let is_first = !found.made.iter().copied().any(is_older)
-        && !found.relations.iter().any(|relation| {
-            let is_of_one_day = relation.bounds.as_ref().is_none_or(|bounds| bounds.day().is_some());
-            let named = found.table.day_of(relation.name.as_str());
-            !is_of_one_day || relation.day().or(named).is_some_and(is_older)
-        });
     (!leaves.is_empty()).then(|| DigestScope {
         covers: Covers {
-            from: (!is_first).then(|| first.start()),
+            from: first.start(),
             to: today.start(),
         },
         leaves,

@@ -58,7 +58,8 @@ impl Planner<'_> {
             self.report(
                 FindingCode::ClaimDrift,
                 Severity::Fail,
-                "one of the claim functions is missing, or does not belong to the table's owner: claims fail or will"
+                "one of the claim functions is missing, or a table of the digest that they ask, or does not belong to the \
+                 table's owner: claims fail or will"
                     .to_owned(),
                 "run `inboxd init`".to_owned(),
             );

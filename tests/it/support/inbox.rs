@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use inboxd::{
-    Ahead, ClaimSpec, Consumers, InboxSpec, OnExpiry, Plan, Policy, Retention, Routing,
+    Ahead, ClaimSpec, Consumers, Day, InboxSpec, OnExpiry, Plan, Policy, Retention, Routing,
     clock::Clock,
     maintain::{self, InboxReport, PassOutcome, PassRequest, PlannedInbox, Retries, RunReport, StepOutcome, Trigger},
     postgres::{self, DbError, Timeouts},
@@ -183,6 +183,27 @@ pub(crate) fn codes(plan: &Plan) -> Vec<String> {
         .collect();
     codes.sort();
     codes
+}
+
+/// Attaches empty partitions of these days before another, made by hand; the next run takes them on.
+pub(crate) async fn attach_days_before(
+    connection: &mut PgConnection,
+    (table, key): (&str, &str),
+    day: Day,
+    count: i64,
+) {
+    for past in (1..=count).map(|days| day.plus(-days)) {
+        let leaf = format!("{table}_{}", past.underscored());
+        let (from, to) = (past.start(), past.end());
+        sql(
+            connection,
+            format!(
+                "create table {leaf} (like {table} including defaults, primary key ({key}));
+                 alter table {table} attach partition {leaf} for values from ('{from}') to ('{to}')"
+            ),
+        )
+        .await;
+    }
 }
 
 /// Runs SQL, one or many statements, on a connection.

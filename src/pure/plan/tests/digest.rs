@@ -4,7 +4,7 @@ use chrono::TimeDelta;
 
 use super::model::*;
 use crate::pure::{
-    Action, Bounds, Covers, DigestSlot, FindingCode, Found, FoundRelation, Ownership, Policy, RelationKind, plan,
+    Action, Covers, DigestSlot, FindingCode, Found, FoundRelation, Ownership, Policy, RelationKind, Retention, plan,
     plan::digest::digest_scope,
 };
 
@@ -41,11 +41,20 @@ fn digest_steps(found: &Found, policy: &Policy) -> Vec<String> {
     steps
 }
 
-fn covers(from: Option<&str>, to: &str) -> Covers {
+fn covers(from: &str, to: &str) -> Covers {
     Covers {
-        from: from.map(at),
+        from: at(from),
         to: at(to),
     }
+}
+
+/// A week up to the beginning of a day.
+fn week_to(day_after: &str) -> Option<Covers> {
+    let to = day(day_after);
+    Some(Covers {
+        from: to.plus(-7).start(),
+        to: to.start(),
+    })
 }
 
 #[test]
@@ -73,9 +82,9 @@ fn days_that_are_to_be_sealed_first_are_part_of_it() {
 fn the_slot_of_tomorrow_is_emptied_whatever_is_in_it() {
     let mut found = sealed();
     let slots = found.digest.as_mut().unwrap();
-    slots[0].covers = Some(covers(None, "2026-12-10T00:00:00Z"));
-    slots[1].covers = Some(covers(None, "2026-12-08T00:00:00Z"));
-    slots[2].covers = Some(covers(None, "2026-12-09T00:00:00Z"));
+    slots[0].covers = week_to("2026-12-10");
+    slots[1].covers = week_to("2026-12-08");
+    slots[2].covers = week_to("2026-12-09");
     assert_eq!(digest_steps(&found, &with_digest()), ["clear_digest inbox_digest_1"]);
     let (found, _) = run(found, &with_digest(), at(NOON));
     assert_eq!(digest_steps(&found, &with_digest()), Vec::<String>::new());
@@ -94,56 +103,26 @@ fn it_covers_the_sealed_days_up_to_yesterday_and_ends_at_the_first_that_is_not()
         },
     ];
     let whole = digest_scope(at(NOON), &sealed()).unwrap();
-    assert_eq!(
-        (whole.covers, whole.leaves.len()),
-        (covers(None, "2026-12-10T00:00:00Z"), 7)
-    );
+    assert_eq!((Some(whole.covers), whole.leaves.len()), (week_to("2026-12-10"), 7));
     for change in changes {
         let mut found = sealed();
         change(relation_of(&mut found, "2026-12-05"));
         let scope = digest_scope(at(NOON), &found).unwrap();
-        let wanted = covers(Some("2026-12-06T00:00:00Z"), "2026-12-10T00:00:00Z");
+        let wanted = covers("2026-12-06T00:00:00Z", "2026-12-10T00:00:00Z");
         assert_eq!((scope.covers, scope.leaves.len()), (wanted, 4));
         change(relation_of(&mut found, "2026-12-09"));
         assert_eq!(digest_scope(at(NOON), &found), None);
     }
 }
 
-/// Of a day that never was nothing can be found; of one that was, somebody may bring it back.
-#[test]
-fn it_covers_all_days_before_only_where_there_never_were_any() {
-    type Change = fn(&mut Found);
-    let changes: [Change; 4] = [
-        |found| found.made.extend([day("2026-11-01")]),
-        |found| {
-            loose(found, day("2026-11-01"), None);
-        },
-        |found| {
-            attach(found, day("2000-01-01")).bounds = Some(Bounds::Default);
-            found.made.remove(&day("2000-01-01"));
-        },
-        |found| {
-            attach_span(found, "old", "2025-01-01T00:00:00Z", "2025-06-01T00:00:00Z");
-        },
-    ];
-    for change in changes {
-        let mut found = sealed();
-        change(&mut found);
-        let scope = digest_scope(at(NOON), &found).unwrap();
-        assert_eq!(
-            scope.covers,
-            covers(Some("2026-12-03T00:00:00Z"), "2026-12-10T00:00:00Z")
-        );
-    }
-}
-
 #[test]
 fn nothing_is_done_about_it_while_it_would_not_be_safe_or_is_not_asked_for() {
     type Change = (&'static str, fn(&mut Found, &mut Policy));
-    let changes: [Change; 9] = [
+    let changes: [Change; 10] = [
         ("not asked for", |_, policy| policy.digest = false),
         ("no day is sealed", |_, policy| policy.seal_days = false),
         ("one day is remembered", |_, policy| policy.retention = days(1)),
+        ("all are", |_, policy| policy.retention = Retention::Forever),
         ("of another routing", |_, policy| {
             policy.routing = crate::pure::Routing::MessageId;
         }),
@@ -157,7 +136,7 @@ fn nothing_is_done_about_it_while_it_would_not_be_safe_or_is_not_asked_for() {
     ];
     for (what, change) in changes {
         let (mut found, mut policy) = (sealed(), with_digest());
-        found.digest.as_mut().unwrap()[1].covers = Some(covers(None, "2026-12-08T00:00:00Z"));
+        found.digest.as_mut().unwrap()[1].covers = week_to("2026-12-08");
         change(&mut found, &mut policy);
         assert_eq!(digest_steps(&found, &policy), Vec::<String>::new(), "{what}");
     }
@@ -166,10 +145,22 @@ fn nothing_is_done_about_it_while_it_would_not_be_safe_or_is_not_asked_for() {
 #[test]
 fn where_yesterday_cannot_be_sealed_there_is_none_and_that_is_told() {
     let mut found = sealed();
+    found.digest.as_mut().unwrap()[2].covers = week_to("2026-12-09");
     let yesterday = relation_of(&mut found, "2026-12-09");
     (yesterday.is_sealed, yesterday.is_subscribed) = (false, true);
     let plan = plan(at(NOON), &with_digest(), &found);
     assert!(!plan.steps.iter().any(|step| step.action == Action::BuildDigest));
     assert_eq!(plan.findings.len(), 1, "{:?}", plan.findings);
     assert_eq!(plan.findings[0].code, FindingCode::NoDigest);
+}
+
+#[test]
+fn a_build_that_has_failed_for_a_day_is_told() {
+    let mut found = sealed();
+    found.digest.as_mut().unwrap()[2].covers = week_to("2026-12-09");
+    assert!(plan(at(NOON), &with_digest(), &found).findings.is_empty(), "it is due");
+    found.digest.as_mut().unwrap()[2].covers = week_to("2026-12-06");
+    let told = plan(at(NOON), &with_digest(), &found);
+    assert_eq!(told.findings[0].code, FindingCode::NoDigest);
+    assert_eq!(digest_steps(&found, &with_digest()), ["build_digest inbox_digest_0"]);
 }
