@@ -3,8 +3,8 @@
 //! ```sh
 //! export DATABASE_URL=postgres://user:password@host/database   # where `inboxd init` and `inboxd run` have been
 //! export KAFKA_BROKERS=127.0.0.1:9092 KAFKA_GROUP=workers KAFKA_TOPIC=orders KAFKA_DEAD_LETTER=orders-dead
-//! cargo run --example kafka_consumer --features kafka -- publish 3   # makes the topics, and sends three messages twice
-//! cargo run --example kafka_consumer --features kafka                # works on each of them once; Ctrl-C ends it
+//! PUBLISH=3 cargo run --example kafka_consumer --features kafka   # makes the topics, and sends three messages twice
+//! cargo run --example kafka_consumer --features kafka             # works on each of them once; Ctrl-C ends it
 //! ```
 //! To consume, both topics must be there. Each message has its id in the header `event-id`.
 
@@ -65,16 +65,16 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// How many messages are to be sent, where the command line asks for that.
+/// How many messages are to be sent, where that is asked for.
 fn to_publish() -> Result<Option<usize>, String> {
-    let arguments: Vec<String> = env::args().skip(1).collect();
-    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [] => Ok(None),
-        ["publish", count] => match count.parse() {
+    match env::var("PUBLISH") {
+        Ok(count) => match count.parse() {
             Ok(count) => Ok(Some(count)),
-            Err(_) => Err(format!("publish how many? {count} is no number")),
+            Err(_) => Err(format!(
+                "set PUBLISH to how many messages are to be sent; {count:?} is no number"
+            )),
         },
-        _ => Err("nothing but `publish N` is understood".to_owned()),
+        Err(_) => Ok(None),
     }
 }
 

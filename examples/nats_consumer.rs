@@ -3,8 +3,8 @@
 //! ```sh
 //! export DATABASE_URL=postgres://user:password@host/database   # where `inboxd init` and `inboxd run` have been
 //! export NATS_URL=nats://127.0.0.1:4222 NATS_STREAM=ORDERS NATS_CONSUMER=worker NATS_DEAD_LETTER=dead
-//! cargo run --example nats_consumer --features nats -- publish 3   # makes what is missing, and sends three messages twice
-//! cargo run --example nats_consumer --features nats                # works on each of them once; Ctrl-C ends it
+//! PUBLISH=3 cargo run --example nats_consumer --features nats   # makes what is missing, and sends three messages twice
+//! cargo run --example nats_consumer --features nats             # works on each of them once; Ctrl-C ends it
 //! ```
 //! A local broker: `nats-server --jetstream`. To consume, the stream, its consumer (pull, durable, explicit acks) and a stream
 //! that takes the dead-letter subject must be there. Each message has its id in the header `event-id`.
@@ -62,16 +62,16 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// How many messages are to be sent, where the command line asks for that.
+/// How many messages are to be sent, where that is asked for.
 fn to_publish() -> Result<Option<usize>, String> {
-    let arguments: Vec<String> = env::args().skip(1).collect();
-    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [] => Ok(None),
-        ["publish", count] => match count.parse() {
+    match env::var("PUBLISH") {
+        Ok(count) => match count.parse() {
             Ok(count) => Ok(Some(count)),
-            Err(_) => Err(format!("publish how many? {count} is no number")),
+            Err(_) => Err(format!(
+                "set PUBLISH to how many messages are to be sent; {count:?} is no number"
+            )),
         },
-        _ => Err("nothing but `publish N` is understood".to_owned()),
+        Err(_) => Ok(None),
     }
 }
 

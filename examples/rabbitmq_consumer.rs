@@ -3,8 +3,8 @@
 //! ```sh
 //! export DATABASE_URL=postgres://user:password@host/database   # where `inboxd init` and `inboxd run` have been
 //! export AMQP_URL=amqp://guest:guest@127.0.0.1:5672/%2f AMQP_QUEUE=orders AMQP_DEAD_LETTER_QUEUE=orders-dead
-//! cargo run --example rabbitmq_consumer --features rabbitmq -- publish 3   # makes the queues, and sends three messages twice
-//! cargo run --example rabbitmq_consumer --features rabbitmq                # works on each of them once; Ctrl-C ends it
+//! PUBLISH=3 cargo run --example rabbitmq_consumer --features rabbitmq   # makes the queues, and sends three messages twice
+//! cargo run --example rabbitmq_consumer --features rabbitmq             # works on each of them once; Ctrl-C ends it
 //! ```
 //! To consume, both queues must be there; make the first a quorum queue. Each message has its id in the property `message-id`.
 
@@ -57,16 +57,16 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// How many messages are to be sent, where the command line asks for that.
+/// How many messages are to be sent, where that is asked for.
 fn to_publish() -> Result<Option<usize>, String> {
-    let arguments: Vec<String> = env::args().skip(1).collect();
-    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [] => Ok(None),
-        ["publish", count] => match count.parse() {
+    match env::var("PUBLISH") {
+        Ok(count) => match count.parse() {
             Ok(count) => Ok(Some(count)),
-            Err(_) => Err(format!("publish how many? {count} is no number")),
+            Err(_) => Err(format!(
+                "set PUBLISH to how many messages are to be sent; {count:?} is no number"
+            )),
         },
-        _ => Err("nothing but `publish N` is understood".to_owned()),
+        Err(_) => Ok(None),
     }
 }
 
