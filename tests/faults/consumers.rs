@@ -144,6 +144,17 @@ pub(crate) async fn claim_and_work_by_sql(connection: &mut PgConnection, message
     outcome.is_ok_and(|outcome| outcome == "fresh") && work(connection, message).await.is_ok()
 }
 
+/// Delivers a message to a consumer that does nothing else.
+pub(crate) async fn deliver_once(options: &PgConnectOptions, message: Message) -> End {
+    let delivered = async {
+        let mut connection = options.connect().await?;
+        claim(&mut connection, message).await
+    };
+    delivered
+        .await
+        .unwrap_or_else(|error: sqlx::Error| End::Again(name(&error)))
+}
+
 async fn try_claim(connection: &mut PgConnection, message: Message) -> Result<String, sqlx::Error> {
     sqlx::query_scalar(AssertSqlSafe(format!(
         "select outcome from {}_try_claim($1, 'orders', $2, null, interval '200 milliseconds')",

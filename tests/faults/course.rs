@@ -40,8 +40,9 @@ pub(crate) enum Fault {
     },
     /// Somebody locks what has been detached and not dropped yet.
     LockDetached { inbox: &'static str, days: u32 },
-    /// A handler is open across midnight, and commits after the claims of the next day. `id` is what its message's is made of.
-    OpenHandler { inbox: &'static str, id: u64 },
+    /// A handler is open across midnight, and commits after the claims of a later day; its message is delivered again at once.
+    /// `id` is what its message's is made of.
+    OpenHandler { inbox: &'static str, id: u64, days: u32 },
     /// Every lock that the server has room for is taken.
     FillLocks { hold: Duration },
     /// The hosts' clock is out of step with the server's.
@@ -159,13 +160,14 @@ fn leaving(random: &mut StdRng) -> Option<(Duration, Fault)> {
 
 /// A handler that stays open while its day ends: until it has ended, the day must be looked into.
 fn staying(random: &mut StdRng) -> Option<(Duration, Fault)> {
-    random.random_bool(0.15).then(|| {
+    random.random_bool(0.3).then(|| {
         let inbox = INBOXES[random.random_range(0..INBOXES.len())];
         (
             Duration::from_millis(random.random_range(0..60)),
             Fault::OpenHandler {
                 inbox,
                 id: random.next_u64(),
+                days: random.random_range(1..=2),
             },
         )
     })

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use chrono::TimeDelta;
 use inboxd::Day;
-use sqlx::{ConnectOptions, PgConnection};
+use sqlx::{ConnectOptions, PgConnection, postgres::PgConnectOptions};
 
 use crate::{
     claims::{End, Message},
@@ -130,7 +130,7 @@ impl Seed {
                     .to_consumers
                     .cut("commit", if before { Cut::Before } else { Cut::After });
             }
-            Fault::OpenHandler { inbox, id } => self.open_handler(today, inbox, id).await,
+            Fault::OpenHandler { inbox, id, days } => self.open_handler(today, inbox, id, days).await,
             Fault::Skew { minutes, days } => {
                 // Of several the last is the one that is seen.
                 self.standing.retain(|one| !matches!(one.kind, Kind::Skewed { .. }));
@@ -182,12 +182,11 @@ impl Seed {
             Kind::Down => self.world.start_services(),
             Kind::Session(_) => {}
             Kind::Handler { mut session, message } => {
-                // The server may have been killed under it; then it comes again, and is fresh.
-                let end = match sqlx::query("commit").execute(&mut session).await {
-                    Ok(_) => End::Acked,
-                    Err(error) => End::Again(error.to_string()),
-                };
-                self.note(vec![(message, end)]).await;
+                // The server may have been killed under it; then it is fresh when it comes again, at once.
+                let committed = sqlx::query("commit").execute(&mut session).await.is_ok();
+                let end = consumers::deliver_once(&self.consumer_options(), message).await;
+                let ends = committed.then_some(End::Acked).into_iter().chain([end]);
+                self.note(ends.map(|end| (message, end)).collect()).await;
             }
             Kind::Revoked(privilege) => {
                 let stands_still = |other: &Standing| matches!(other.kind, Kind::Revoked(one) if one == privilege);
@@ -213,16 +212,21 @@ impl Seed {
     }
 
     /// The broker does not wait for it: the message is delivered again meanwhile.
-    async fn open_handler(&mut self, today: u32, inbox: &'static str, id: u64) {
-        let consumer = self.world.database.options.clone().username(CONSUMER_ROLE);
-        let Ok(mut session) = consumer.application_name("handler").connect().await else {
+    async fn open_handler(&mut self, today: u32, inbox: &'static str, id: u64, days: u32) {
+        let Ok(mut session) = self.consumer_options().connect().await else {
             return;
         };
         let message = self.broker.new_message(inbox, self.world.clock.now(), id);
         let bounds = "set statement_timeout = '2s'; begin".to_owned();
         if tried(&mut session, bounds).await && consumers::claim_and_work_by_sql(&mut session, message).await {
-            self.stands(today + 1, Kind::Handler { session, message });
+            self.stands(today + days, Kind::Handler { session, message });
         }
+    }
+
+    /// Past the proxy, so that nothing cuts them.
+    fn consumer_options(&self) -> PgConnectOptions {
+        let options = self.world.database.options.clone().username(CONSUMER_ROLE);
+        options.application_name("handler")
     }
 
     /// SIGTERM in the middle of what it does: it must end in time, and well.

@@ -2,7 +2,7 @@
 
 use inboxd::{
     Day, InboxSpec,
-    maintain::operate::{self, Actor},
+    maintain::operate::{self, Actor, HeldState},
     postgres,
 };
 use sqlx::Connection;
@@ -27,11 +27,10 @@ impl Seed {
         match *fault {
             Fault::Hold { inbox, offset, days } => {
                 let day = self.world.today().plus(offset);
-                if operate::hold(&mut connection, by, spec(inbox), day, "asked for")
-                    .await
-                    .is_ok()
-                {
-                    self.leaves.hold(inbox, day);
+                if let Ok(held) = operate::hold(&mut connection, by, spec(inbox), day, "asked for").await {
+                    // What had begun goes on to its end.
+                    let leaves = matches!(held.state, Some(HeldState::Detaching | HeldState::Detached));
+                    self.leaves.hold(inbox, day, leaves);
                     self.stands(today + days, Kind::Held { inbox, day });
                 }
             }
@@ -43,7 +42,7 @@ impl Seed {
                     .await
                     .is_ok()
                 {
-                    self.leaves.hold(inbox, day);
+                    self.leaves.hold(inbox, day, false);
                     self.stands(today + days, Kind::Held { inbox, day });
                 }
             }

@@ -120,7 +120,8 @@ pub(crate) struct Leaves {
     seen_at: DateTime<Utc>,
     /// Tables that somebody's hand has taken out or dropped.
     by_hand: BTreeSet<i64>,
-    held: BTreeSet<(String, Day)>,
+    /// Days on hold: whether a detach had begun before, which goes on to its end.
+    held: BTreeMap<(String, Day), bool>,
     foreign: BTreeMap<i64, String>,
     /// Default partitions that somebody made, by inbox: whether they are drained, and the time until which what was drained stays.
     defaults: BTreeMap<String, Option<DateTime<Utc>>>,
@@ -133,8 +134,8 @@ impl Leaves {
         self.by_hand.insert(oid);
     }
 
-    pub(crate) fn hold(&mut self, inbox: &str, day: Day) {
-        self.held.insert((inbox.to_owned(), day));
+    pub(crate) fn hold(&mut self, inbox: &str, day: Day, leaves: bool) {
+        self.held.insert((inbox.to_owned(), day), leaves);
     }
 
     pub(crate) fn release(&mut self, inbox: &str, day: Day) {
@@ -166,13 +167,14 @@ impl Leaves {
         let found = leaves(admin).await;
         for (oid, before) in &self.seen {
             let expired = before.day.end() + TimeDelta::days(RETENTION_DAYS) <= now + CLOCK_STEP;
-            let is_held = self.held.contains(&(before.inbox.clone(), before.day));
+            let held = self.held.get(&(before.inbox.clone(), before.day));
             match found.get(oid) {
                 Some(after) if before.is_attached && !after.is_attached => {
-                    let excused = self.by_hand.contains(oid) || (expired && !is_held && !self.barred);
+                    let leaves = held.is_none_or(|leaves| *leaves);
+                    let excused = self.by_hand.contains(oid) || (expired && leaves && !self.barred);
                     assert!(
                         excused,
-                        "{before:?} was detached (held: {is_held}, barred: {}) at {now}",
+                        "{before:?} was detached (held: {held:?}, barred: {}) at {now}",
                         self.barred
                     );
                 }
@@ -180,10 +182,10 @@ impl Leaves {
                     // If it was attached when it was seen last, its grace began after that.
                     let grace_may_be_over = !before.is_attached || self.seen_at + GRACE <= now + CLOCK_STEP;
                     let excused =
-                        self.by_hand.contains(oid) || (expired && !is_held && !self.barred && grace_may_be_over);
+                        self.by_hand.contains(oid) || (expired && held.is_none() && !self.barred && grace_may_be_over);
                     assert!(
                         excused,
-                        "{before:?} was dropped (held: {is_held}, barred: {}) at {now}; seen last at {}",
+                        "{before:?} was dropped (held: {held:?}, barred: {}) at {now}; seen last at {}",
                         self.barred, self.seen_at
                     );
                 }
