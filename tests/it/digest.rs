@@ -3,7 +3,10 @@
 use std::collections::BTreeSet;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use inboxd::{Consumers, Day, maintain::StepOutcome};
+use inboxd::{
+    Consumers, Day,
+    maintain::{RunReport, StepOutcome},
+};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 use crate::{
@@ -201,6 +204,70 @@ async fn each_night_one_slot_is_built_and_that_of_tomorrow_is_emptied() {
         ["2027-06-16 to 2027-06-24", "2027-06-18 to 2027-06-28"],
     );
     all_are(&last, &mut connection, "duplicate", "after two nights without a run").await;
+}
+
+#[tokio::test]
+async fn a_slot_that_somebody_looks_at_is_cleared_later_and_nobody_waits() {
+    let inbox = Inbox::for_one().await;
+    let mut connection = inbox.deployment.database.connect().await;
+    inbox.night(1).await;
+    let mut reader = inbox.deployment.database.connect().await;
+    let mut reading = reader.begin().await.unwrap();
+    sql(&mut reading, "select from by_time_digest_2").await;
+    inbox.come_to(2, TimeDelta::hours(3));
+    let mut pass = Box::pin(inbox.deployment.pass());
+    let mut waits = 0;
+    // Bounded: a run ends.
+    let report = loop {
+        tokio::select! {
+            report = &mut pass => break report,
+            waiting = sqlx::query_scalar::<_, i64>(
+                "select count(*) from pg_locks where relation = 'by_time_digest_2'::regclass and not granted",
+            ).fetch_one(&mut connection) => waits += waiting.unwrap(),
+        }
+    };
+    assert_eq!(waits, 0, "a claim behind it would wait as well");
+    let errors = errors_of_clear(&report);
+    assert!(matches!(&errors[..], [error] if error.contains("lock")), "{errors:?}");
+    reading.commit().await.unwrap();
+    assert_eq!(inbox.night(2).await, ["clear_digest by_time_digest_2"]);
+}
+
+#[tokio::test]
+async fn a_slot_whose_day_begins_while_it_is_to_be_cleared_is_left_as_it_is() {
+    let inbox = Inbox::for_one().await;
+    let mut connection = inbox.deployment.database.connect().await;
+    inbox.night(1).await;
+    inbox.come_to(2, TimeDelta::hours(3));
+    // The day after the last that there is must be made first, and waits.
+    sql(
+        &mut connection,
+        "begin; lock table by_time in share update exclusive mode",
+    )
+    .await;
+    let (report, ()) = tokio::join!(inbox.deployment.pass(), async {
+        wait_until_any_blocked(&inbox.deployment.database).await;
+        inbox.come_to(3, -TimeDelta::seconds(30));
+        sql(&mut connection, "commit").await;
+    });
+    let errors = errors_of_clear(&report);
+    assert!(
+        matches!(&errors[..], [error] if error.contains("claims ask it")),
+        "{errors:?}"
+    );
+    let covered = inbox.covered(&mut connection).await;
+    assert!(covered.iter().any(|covered| covered.ends_with("06-16")), "{covered:?}");
+}
+
+fn errors_of_clear(report: &RunReport) -> Vec<String> {
+    report
+        .steps()
+        .filter(|step| step.step.action.as_str() == "clear_digest")
+        .map(|step| match &step.outcome {
+            StepOutcome::Failed { error, .. } => error.clone(),
+            other => format!("{other:?}"),
+        })
+        .collect()
 }
 
 #[tokio::test]

@@ -14,7 +14,7 @@ use crate::{
         catalog,
         error::{DbError, Doing, ErrorKind},
     },
-    pure::{DIGEST_SLOTS, Derived, DigestScope, Ident, InboxSpec, render},
+    pure::{DIGEST_SLOTS, Day, Derived, DigestScope, Ident, InboxSpec, render},
 };
 
 /// The most ids that a row holds on average: with four bytes each some 1 kB, of which eight fit a page.
@@ -73,10 +73,29 @@ pub async fn drop_slots(connection: &mut PgConnection, spec: &InboxSpec, inbox: 
     Ok(())
 }
 
-/// Empties the table of the step.
+/// Empties the table of the step, which no claim asks before tomorrow.
+///
+/// # Errors
+/// When somebody has a lock on it, or the day in which claims ask it begins in less than a minute or has begun: none of them
+/// waits for this.
 pub(super) async fn clear(connection: &mut PgConnection, work: Work<'_>) -> Result<(), DbError> {
     let values = [("slot", work.relation())];
-    execute(connection, include_str!("../../../sql/ddl/clear_digest.sql"), &values).await
+    let mut transaction = connection.begin().await.doing(|| "begin".to_owned())?;
+    let on = &mut *transaction;
+    execute(on, include_str!("../../../sql/ddl/lock_digest_slot.sql"), &values).await?;
+    let soon: DateTime<Utc> = sqlx::query_scalar(include_str!("../../../sql/observe/soon.sql"))
+        .fetch_one(&mut *on)
+        .await
+        .doing(|| "look at the server's clock".to_owned())?;
+    let of_tomorrow = Derived::DigestSlot(Day::containing(soon).next().digest_slot());
+    if derive(&work.spec.table, of_tomorrow)? != work.step.relation {
+        return Err(DbError::noticed(
+            ErrorKind::WrongState,
+            format!("{} is not left alone until tomorrow: claims ask it", work.step.relation),
+        ));
+    }
+    execute(on, include_str!("../../../sql/ddl/clear_digest.sql"), &values).await?;
+    transaction.commit().await.doing(|| "commit the empty table".to_owned())
 }
 
 /// Makes a digest in the table of the step.
