@@ -15,6 +15,13 @@ use crate::claim::BoxError;
 ///     let _ = delivery.ack().await;
 /// }
 /// ```
+/// ```
+/// # // Else it would be no program for another reason.
+/// # use inboxd::claim::middleware::Delivery;
+/// async fn ack(delivery: impl Delivery) {
+///     let _ = delivery.ack().await;
+/// }
+/// ```
 ///
 /// A delivery that is dropped is left with the broker, which delivers it again when it gives this consumer up.
 pub trait Delivery: Send {

@@ -12,7 +12,10 @@ use sqlx::Connection;
 use super::TABLES;
 use crate::{
     claim::{both_routings, for_many},
-    support::inbox::{Deployment, sql, v7_spec},
+    support::{
+        inbox::{Deployment, sql, v7_spec},
+        log::Log,
+    },
 };
 
 #[tokio::test]
@@ -105,12 +108,8 @@ async fn c22_a_session_limit_below_the_handlers_timeout_is_warned_of() {
     let inbox = super::open(&pool, "by_time").await;
     let warnings = |timeout| {
         let (inbox, log) = (inbox.clone(), Log::default());
-        let subscriber = tracing_subscriber::fmt()
-            .with_ansi(false)
-            .with_writer(log.clone())
-            .finish();
-        tracing::subscriber::with_default(subscriber, || drop(inbox.with_handler_timeout(timeout)));
-        String::from_utf8(log.0.lock().unwrap().clone()).unwrap()
+        tracing::subscriber::with_default(log.subscriber(), || drop(inbox.with_handler_timeout(timeout)));
+        log.text()
     };
     assert_eq!(warnings(Duration::from_secs(2)), "");
     let warned = warnings(Duration::from_secs(20));
@@ -118,26 +117,4 @@ async fn c22_a_session_limit_below_the_handlers_timeout_is_warned_of() {
         warned.contains("WARN") && warned.contains("session_limit_ms=3000") && warned.contains("idle_in_transaction"),
         "{warned}"
     );
-}
-
-#[derive(Clone, Default)]
-struct Log(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
-
-impl std::io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-impl<'a> tracing_subscriber::fmt::MakeWriter<'a> for Log {
-    type Writer = Self;
-
-    fn make_writer(&'a self) -> Self {
-        self.clone()
-    }
 }

@@ -19,6 +19,7 @@ use lapin::{
 };
 use sqlx::{Postgres, Transaction};
 use tokio::sync::{Mutex, MutexGuard};
+use tracing::instrument::WithSubscriber;
 use uuid::Uuid;
 
 use super::{
@@ -29,6 +30,7 @@ use super::{
 use crate::support::{
     claims::eventually,
     inbox::random_id,
+    log::Log,
     rabbit::{self, RabbitServer},
 };
 
@@ -246,7 +248,7 @@ async fn tries_of_poison(arguments: &[(&str, &str)]) -> (u32, String) {
 }
 
 #[tokio::test]
-async fn without_a_dead_letter_exchange_a_message_goes_where_its_queue_sends_it() {
+async fn m4_without_a_dead_letter_exchange_a_message_goes_where_its_queue_sends_it_and_the_log_warns_once() {
     let mut place = Place::<Rabbit>::new().await;
     place.broker.queue = format!("own-dead-letters-{}", random_id());
     let arguments = [
@@ -256,9 +258,17 @@ async fn without_a_dead_letter_exchange_a_message_goes_where_its_queue_sends_it(
     place.broker.declare(&place.broker.queue, &arguments).await;
     place.broker.publish(None).await;
     let consumer = place.consumer().await;
+    let (log, warning) = (Log::default(), "no dead-letter exchange is set");
     let source = RabbitSource::new(&*place.broker.uri, &*place.broker.queue, CONCURRENCY);
-    in_time(consumer.run(source, place.broker.one_dead(), work)).await;
+    let running = consumer.run(source, place.broker.one_dead(), work);
+    in_time(running.with_subscriber(log.subscriber())).await;
+    assert_eq!(log.text().matches(warning).count(), 1, "{}", log.text());
     assert_eq!(place.broker.left().await, 0);
+
+    let log = Log::default();
+    let running = consumer.run(place.broker.source().await, std::future::ready(()), work);
+    in_time(running.with_subscriber(log.subscriber())).await;
+    assert!(!log.text().contains(warning), "where one is set: {}", log.text());
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ pub(crate) mod folder;
 pub(crate) mod inbox;
 #[cfg(feature = "kafka")]
 pub(crate) mod kafka;
+pub(crate) mod log;
 #[cfg(feature = "nats")]
 pub(crate) mod nats;
 pub(crate) mod pgbouncer;
