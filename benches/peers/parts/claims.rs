@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// What is claimed one by one: the shape of `benches/claims`, its baseline, and what the table calls it.
-const SINGLE: [Shape; 4] = [
+const SINGLE: [Shape; 5] = [
     ("by_id_claim", "seed_v7", "`message_id`, UUIDv7"),
     ("by_time_claim", "seed_v7", "`processed_at`, UUIDv7"),
     ("by_time_claim_random", "seed_random", "`processed_at`, random"),
@@ -18,12 +18,18 @@ const SINGLE: [Shape; 4] = [
         "seed_random",
         "`processed_at`, random, creation told",
     ),
+    ("digest_claim_random", "seed_random", "`processed_at`, random, digest"),
 ];
 /// And in batches.
-const BATCH: [Shape; 3] = [
+const BATCH: [Shape; 4] = [
     ("by_id_batch", "seed_v7_batch", "`message_id`, UUIDv7"),
     ("by_time_batch", "seed_v7_batch", "`processed_at`, UUIDv7"),
     ("by_time_batch_random", "seed_random_batch", "`processed_at`, random"),
+    (
+        "digest_batch_random",
+        "seed_random_batch",
+        "`processed_at`, random, digest",
+    ),
 ];
 const CLIENTS: u32 = 4;
 const PAST_DAYS: u32 = 7;
@@ -53,14 +59,27 @@ pub(crate) fn run(quick: bool) -> Report {
         past_days: PAST_DAYS,
         batch: 1,
     };
-    let (clients, past_days, batches): (&[u32], &[u32], &[u32]) = match quick {
-        true => (&[16], &[], &[100]),
-        false => (&[1, 16, 64], &[0, 1, 30], &[1, 10, 100, 1000]),
+    let (clients, past_days, batches): (&[u32], &[u32], &[(u32, u32)]) = match quick {
+        true => (&[16], &[], &[(100, PAST_DAYS)]),
+        false => {
+            let batches = &[
+                (1, PAST_DAYS),
+                (10, PAST_DAYS),
+                (200, PAST_DAYS),
+                (1000, PAST_DAYS),
+                (200, 60),
+            ];
+            (&[1, 16, 64], &[0, 1, 30, 60], batches)
+        }
     };
     let mut singles = vec![base];
     singles.extend(clients.iter().map(|&clients| Point { clients, ..base }));
     singles.extend(past_days.iter().map(|&past_days| Point { past_days, ..base }));
-    let batches: Vec<Point> = batches.iter().map(|&batch| Point { batch, ..base }).collect();
+    let batches = batches.iter().map(|&(batch, past_days)| Point {
+        batch,
+        past_days,
+        ..base
+    });
 
     let mut report = Report::new("claims");
     let (mut rates, mut cpu) = (table(&SINGLE), table(&SINGLE));
@@ -87,13 +106,13 @@ pub(crate) fn run(quick: bool) -> Report {
     );
     let (mut rates, mut cpu) = (table(&BATCH), table(&BATCH));
     for point in batches {
-        let label = format!("batches of {}", point.batch);
+        let label = format!("batches of {}, {} days of look-back", point.batch, point.past_days);
         let found = measure(point, &BATCH, quick);
         rates.row(&row(&label, &found, &BATCH, point.batch, |one| &one.rate));
         cpu.row(&row(&label, &found, &BATCH, point.batch, |one| &one.cpu));
     }
     report.table(
-        &format!("Batches, {CLIENTS} connections, {PAST_DAYS} days of look-back; beside an insert of as many."),
+        &format!("Batches, {CLIENTS} connections; beside an insert of as many."),
         rates,
     );
     report.table("The same by processor time.", cpu);
