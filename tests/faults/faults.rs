@@ -139,7 +139,13 @@ impl Seed {
                 self.stands(today + days, Kind::Skewed { minutes, confirmed });
             }
             Fault::DefaultPartition { inbox, offset, days } => self.make_default(today, inbox, offset, days).await,
-            Fault::StepBack { minutes } => self.world.clock.step(-TimeDelta::minutes(minutes)),
+            Fault::StepBack { minutes } => {
+                self.world.clock.step(-TimeDelta::minutes(minutes));
+                // PostgreSQL's timers go by the clock that has stepped: who waits for it now does so until it has ended.
+                if self.standing.iter().any(|one| matches!(one.kind, Kind::Handler { .. })) {
+                    self.world.to_consumers.cut_all();
+                }
+            }
             // It would take the claims along; see `after_claims`.
             Fault::Leap { .. } => {}
             Fault::Revoke { privilege, days } => {

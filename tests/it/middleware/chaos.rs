@@ -40,10 +40,12 @@ pub(super) async fn everything_three_times_out_of_order_to_consumers_that_are_ki
     };
     // Beyond it something is lost, which is found below.
     let limit = Duration::from_secs(60) + Duration::from_millis(30) * u32::try_from(count).unwrap();
+    // Where there is much to do they live longer, or they do little but begin.
+    let longest_life = 800 + u64::try_from(count).unwrap() / 10;
     let killing = async {
         let (mut kills, began) = (0, Instant::now());
         while (kills < KILLS || place.done().await.len() < count) && began.elapsed() < limit {
-            let pause = Duration::from_millis(random.random_range(50..800));
+            let pause = Duration::from_millis(random.random_range(50..longest_life));
             tokio::time::sleep(pause).await;
             consumers[random.random_range(0..2)].start_again(&place).await;
             kills += 1;
