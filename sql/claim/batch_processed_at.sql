@@ -21,6 +21,7 @@ declare
   writers text[];
   told text[];
   wanted int;
+  is_ruled_out boolean := false;
   -- What a look found: the places, the times and the writers of the rows.
   found_places int[];
   found_ats timestamptz[];
@@ -49,13 +50,7 @@ begin
     select distinct on (keyed.key, keyed.id) keyed.*
     from (
       select
-        {{given_key}} as key, given.id, given.topic, given.place,
-        case
-          when get_byte(uuid_send(given.id), 6) >> 4 = 7 and get_byte(uuid_send(given.id), 8) >> 6 = 2 then
-            least(given.created, timestamptz 'epoch' + ('x' || encode(substr(uuid_send(given.id), 1, 6), 'hex'))::bit(48)::bigint
-              * interval '1 millisecond')
-          else given.created
-        end as created
+        {{given_key}} as key, given.id, given.topic, given.created, given.place
       from unnest(message_ids, topics, created_ats) with ordinality as given (id, topic, created, place)
       where given.id <> '00000000-0000-0000-0000-000000000000'
     ) as keyed
@@ -79,21 +74,34 @@ begin
     day_end := day_start + interval '24 hours';
     today := (clock at time zone 'UTC')::date;
     oldest := {{oldest}};
-    select array_agg(bound.since), min(bound.since)
-    into sinces, since
-    from (
-      select greatest(oldest, date_trunc(
-        'day',
-        greatest(case when given.created <= clock + interval {{producer_clock_tolerance}} then given.created end, timestamptz 'epoch')
-          - interval {{producer_clock_tolerance}},
-        'UTC'
-      )) as since
-      from unnest(createds) as given (created)
-    ) as bound;
     held_ats := array_fill(null::timestamptz, array[wanted]);
     told := array_fill(null::text, array[wanted]);
     writers := null;
-    {{batch_digest_since}}
+    {{batch_ruled_out}}
+    if is_ruled_out then
+      since := day_start;
+    else
+      select array_agg(bound.since), min(bound.since)
+      into sinces, since
+      from (
+        select greatest(oldest, date_trunc(
+          'day',
+          greatest(case when made.created <= clock + interval {{producer_clock_tolerance}} then made.created end, timestamptz 'epoch')
+            - interval {{producer_clock_tolerance}},
+          'UTC'
+        )) as since
+        from (
+          select case
+            when get_byte(uuid_send(given.id), 6) >> 4 = 7 and get_byte(uuid_send(given.id), 8) >> 6 = 2 then
+              least(given.created, timestamptz 'epoch' + ('x' || encode(substr(uuid_send(given.id), 1, 6), 'hex'))::bit(48)::bigint
+                * interval '1 millisecond')
+            else given.created
+          end as created
+          from unnest(ids, createds) as given (id, created)
+        ) as made
+      ) as bound;
+      {{batch_digest_since}}
+    end if;
     planned := null;
     if since < day_start then
       {{batch_look_back}}

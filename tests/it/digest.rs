@@ -532,7 +532,7 @@ async fn a_digest_that_covered_a_day_too_early_would_let_a_message_be_processed_
     sql(
         &mut connection,
         "insert into by_time_digest_1
-         select hash_from, lock_key, covered_from, covered_to + interval '24 hours', fingerprints from by_time_digest_0",
+         select hash_from, mask, lock_key, covered_from, covered_to + interval '24 hours', fingerprints from by_time_digest_0",
     )
     .await;
     assert_eq!(

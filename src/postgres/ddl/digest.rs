@@ -1,7 +1,7 @@
 //! The digest of the sealed days: what is not in it need not be looked for.
 //!
-//! The invariant: a row holds the fingerprint of *every* id of the days that it says it covers whose hash lies between its own
-//! and the next row's. So it is made under the days' locks, of days that are sealed then, in one transaction that nobody sees
+//! The invariant: a row holds the fingerprint of *every* id of the days that it says it covers whose hash under its mask is its
+//! own. So it is made under the days' locks, of days that are sealed then, in one transaction that nobody sees
 //! before its end. A row too many costs a look; one too few would be a message that is processed twice.
 
 use chrono::{DateTime, Utc};
@@ -19,6 +19,8 @@ use crate::{
 
 /// The most ids that a row holds on average: with four bytes each some 1 kB, of which eight fit a page.
 const IDS_OF_A_ROW: i64 = 256;
+/// Of more rows than these with 128 ids each on average hardly one is empty.
+const MOST_FILLED: i64 = 1 << 12;
 
 /// Makes the tables of an inbox's digest where they are missing.
 ///
@@ -145,9 +147,13 @@ pub(crate) async fn build(
         .fetch_one(&mut *on)
         .await
         .doing(|| "count what the digest is made of".to_owned())?;
+    let shift = shift(ids);
+    let (first, last) = filled(shift);
     let values = [
         ("slot", work.relation()),
-        ("shift", Sql::number(shift(ids))),
+        ("shift", Sql::number(shift)),
+        ("first", Sql::number(first)),
+        ("last", Sql::number(last)),
         ("lock_key", Sql::number(constants.lock_key)),
         ("from", instant(scope.covers.from)),
         ("to", instant(scope.covers.to)),
@@ -155,7 +161,7 @@ pub(crate) async fn build(
     ];
     execute(on, include_str!("../../../sql/ddl/build_digest_empty.sql"), &values).await?;
     execute(on, include_str!("../../../sql/ddl/build_digest.sql"), &values).await?;
-    execute(on, include_str!("../../../sql/ddl/build_digest_first.sql"), &values).await?;
+    execute(on, include_str!("../../../sql/ddl/build_digest_fill.sql"), &values).await?;
     transaction.commit().await.doing(|| "commit the digest".to_owned())
 }
 
@@ -191,6 +197,17 @@ fn shift(ids: i64) -> i64 {
     64 - bits.max(1)
 }
 
+/// The rows, by number, that are made also where no id has such a hash. The one for the lowest hashes always: it tells what all of
+/// them have in common. Where there are many, next to none is empty, and an id that has no row is looked for.
+fn filled(shift: i64) -> (i64, i64) {
+    let half = 1 << (63 - shift);
+    if half > MOST_FILLED / 2 {
+        (half, half)
+    } else {
+        (0, 2 * half - 1)
+    }
+}
+
 fn instant(at: DateTime<Utc>) -> Sql {
     Sql::of("timestamptz {{at}}", &[("at", Sql::literal(&at.to_rfc3339()))])
 }
@@ -212,6 +229,17 @@ mod tests {
             (i64::MAX / 2, 54),
         ] {
             assert_eq!(64 - shift(ids), rows_log, "{ids}");
+        }
+    }
+
+    #[test]
+    fn few_rows_are_all_made_and_of_many_that_of_the_lowest_hashes() {
+        for (rows_log, numbers) in [(1, (0, 1)), (2, (0, 3)), (12, (0, 4_095)), (13, (4_096, 4_096))] {
+            let shift = 64 - rows_log;
+            let (first, last) = filled(shift);
+            assert_eq!((first, last), numbers, "{rows_log}");
+            let lowest = (first..=last).any(|number| number << shift == i64::MIN);
+            assert!(lowest, "{rows_log}");
         }
     }
 }

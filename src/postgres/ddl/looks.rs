@@ -96,6 +96,7 @@ pub(super) fn values(
         vec![
             ("digest_since", Sql::fixed("")),
             ("batch_digest_since", Sql::fixed("")),
+            ("batch_ruled_out", Sql::fixed("")),
             ("fast_rest", fast_rest),
         ]
     });
@@ -111,6 +112,7 @@ fn digest(
     const LOOKS: [&str; DIGEST_SLOTS] = ["digest_0", "digest_1", "digest_2"];
     const INSERTS: [&str; DIGEST_SLOTS] = ["fast_digest_0", "fast_digest_1", "fast_digest_2"];
     let (mut looks, mut batch_looks, mut inserts) = (Vec::new(), Vec::new(), Vec::new());
+    let mut batch_ruled_out = Vec::new();
     for slot in 0..DIGEST_SLOTS {
         let name = derive(&spec.table, Derived::DigestSlot(slot))?;
         let part = |template, key: Sql, since| {
@@ -139,6 +141,8 @@ fn digest(
         ));
         let batch_look = include_str!("../../../sql/claim/parts/digest_batch_look.sql");
         batch_looks.push((LOOKS[slot], part(batch_look, Sql::fixed("given.key"), "given.since")));
+        let ruled_out = include_str!("../../../sql/claim/parts/digest_batch_rules_out.sql");
+        batch_ruled_out.push((LOOKS[slot], part(ruled_out, Sql::fixed("given.key"), "oldest")));
         let insert = include_str!("../../../sql/claim/parts/fast_digest_statement.sql");
         inserts.push((INSERTS[slot], part(insert, lock_key_of(constants, "$1", "$4"), "since")));
     }
@@ -151,6 +155,13 @@ fn digest(
     Ok(vec![
         ("digest_since", Sql::of(since, &looks)),
         ("batch_digest_since", Sql::of(since, &batch_looks)),
+        (
+            "batch_ruled_out",
+            Sql::of(
+                include_str!("../../../sql/claim/parts/batch_ruled_out.sql"),
+                &batch_ruled_out,
+            ),
+        ),
         ("fast_rest", fast_rest),
     ])
 }
