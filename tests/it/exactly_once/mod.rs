@@ -42,10 +42,28 @@ async fn each_once<C: Claims>(routing: Routing, consumers: Consumers, claims: C)
     each_once_by(routing, consumers, ByHand(claims)).await;
 }
 
+/// With sealed days and a digest, which is built anew in the evenings of the run.
+async fn each_once_with_digest<C: Claims>(consumers: Consumers, claims: C) {
+    let mut inbox = world::inbox(Routing::ProcessedAt, consumers);
+    (inbox.policy.seal_days, inbox.policy.digest) = (true, true);
+    let world = World::of(MIDNIGHT, 8, inbox).await;
+    assert_eq!(world.digests().await, ["2027-12-29", "2027-12-30"]);
+    if let Some(world) = each_once_in(world, consumers, ByHand(claims)).await {
+        // In the last minute before a midnight none is emptied.
+        assert_eq!(world.digests().await, ["2027-12-30", "2027-12-31", "2028-01-01"]);
+    }
+}
+
 async fn each_once_by<S: Shape>(routing: Routing, consumers: Consumers, shape: S) {
     let world = World::before(MIDNIGHT, 8, routing, consumers).await;
+    each_once_in(world, consumers, shape).await;
+}
+
+/// The world after the run; none where it is left out.
+async fn each_once_in<S: Shape>(world: World, consumers: Consumers, shape: S) -> Option<World> {
+    let routing = world.deployment.specs[0].policy.routing;
     if is_left_out(world.version().await, consumers, S::AT_A_TIME) {
-        return;
+        return None;
     }
     let messages = world.messages(asked_for().unwrap_or(MESSAGES), SEED);
     let (world, course) = run::run(world, shape, &messages, SEED).await;
@@ -53,6 +71,7 @@ async fn each_once_by<S: Shape>(routing: Routing, consumers: Consumers, shape: S
     world.assert_each_once(&messages).await;
     let days = world.days().await;
     assert!(days.len() >= 4, "messages were processed on {days:?} only");
+    Some(world)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -73,6 +92,16 @@ async fn by_time_in_batches_for_one_consumer() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn by_time_in_batches_for_many_consumers() {
     each_once(Routing::ProcessedAt, Consumers::Many, InBatches).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn by_digest_one_by_one_for_many_consumers() {
+    each_once_with_digest(Consumers::Many, OneByOne).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn by_digest_in_batches_for_one_consumer() {
+    each_once_with_digest(Consumers::One, InBatches).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use inboxd::{Consumers, Day, Routing};
+use inboxd::{Consumers, Day, InboxSpec, Routing};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use sqlx::{AssertSqlSafe, PgConnection};
 use uuid::Uuid;
@@ -37,12 +37,12 @@ pub(crate) struct World {
 impl World {
     /// The evening before a midnight, with an inbox that has lived for some days: from eight on its retention is full.
     pub(crate) async fn before(midnight: &str, days: i64, routing: Routing, consumers: Consumers) -> Self {
+        Self::of(midnight, days, inbox(routing, consumers)).await
+    }
+
+    pub(crate) async fn of(midnight: &str, days: i64, inbox: InboxSpec) -> Self {
         let server = ClockServer::start(&[("max_connections", "60")]).await;
         let midnight: DateTime<Utc> = midnight.parse().unwrap();
-        let mut inbox = spec(&format!("public.{TABLE}"));
-        inbox.policy.routing = routing;
-        inbox.policy.consumers = consumers;
-        inbox.policy.drop_grace = TimeDelta::hours(1);
         server.set_to(midnight - TimeDelta::days(days) - TimeDelta::hours(1));
         let deployment = Deployment::new(server.database().await, server.clock(), vec![inbox]);
         deployment.init().await.unwrap();
@@ -171,6 +171,25 @@ impl World {
         .unwrap();
         days.into_iter().map(Day::containing).collect()
     }
+
+    /// The days whose claims find a digest of all before.
+    pub(crate) async fn digests(&self) -> Vec<String> {
+        sqlx::query_scalar(AssertSqlSafe(format!(
+            "select covered_to::date::text from (select covered_to from {TABLE}_digest_0 union select covered_to from {TABLE}_digest_1
+               union select covered_to from {TABLE}_digest_2) as slot order by 1"
+        )))
+        .fetch_all(&mut self.connect().await)
+        .await
+        .unwrap()
+    }
+}
+
+pub(crate) fn inbox(routing: Routing, consumers: Consumers) -> InboxSpec {
+    let mut inbox = spec(&format!("public.{TABLE}"));
+    inbox.policy.routing = routing;
+    inbox.policy.consumers = consumers;
+    inbox.policy.drop_grace = TimeDelta::hours(1);
+    inbox
 }
 
 fn v7(made_at: DateTime<Utc>, random: [u8; 10]) -> Uuid {
