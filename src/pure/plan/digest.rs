@@ -8,6 +8,9 @@ use crate::pure::{
     show_duration,
 };
 
+/// So long before midnight the table that tomorrow's claims ask is not emptied any more.
+const LAST_TO_CLEAR: TimeDelta = TimeDelta::minutes(10);
+
 /// What a digest of today is to be made of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DigestScope {
@@ -59,7 +62,8 @@ impl Planner<'_> {
                     .push(Step::on_digest(found, today, Action::BuildDigest, reason));
             }
         }
-        if is_settled && tomorrow.covers.is_some() {
+        let is_left = self.today.next().start() - self.now;
+        if is_settled && tomorrow.covers.is_some() && is_left > LAST_TO_CLEAR {
             let reason = "its digest is of days that no claim asks it for any more".to_owned();
             self.steps
                 .push(Step::on_digest(found, tomorrow, Action::ClearDigest, reason));

@@ -36,7 +36,11 @@ fn sealed() -> Found {
 }
 
 fn digest_steps(found: &Found, policy: &Policy) -> Vec<String> {
-    let mut steps = shown(&plan(at(NOON), policy, found));
+    digest_steps_at(NOON, found, policy)
+}
+
+fn digest_steps_at(time: &str, found: &Found, policy: &Policy) -> Vec<String> {
+    let mut steps = shown(&plan(at(time), policy, found));
     steps.retain(|step| step.contains("digest"));
     steps
 }
@@ -79,13 +83,21 @@ fn days_that_are_to_be_sealed_first_are_part_of_it() {
 }
 
 #[test]
-fn the_slot_of_tomorrow_is_emptied_whatever_is_in_it() {
+fn the_slot_of_tomorrow_is_emptied_whatever_is_in_it_but_not_right_before_midnight() {
     let mut found = sealed();
     let slots = found.digest.as_mut().unwrap();
     slots[0].covers = week_to("2026-12-10");
     slots[1].covers = week_to("2026-12-08");
     slots[2].covers = week_to("2026-12-09");
-    assert_eq!(digest_steps(&found, &with_digest()), ["clear_digest inbox_digest_1"]);
+    for (time, steps) in [
+        (NOON, &["clear_digest inbox_digest_1"][..]),
+        ("2026-12-10T23:49:59Z", &["clear_digest inbox_digest_1"]),
+        ("2026-12-10T23:50:00Z", &[]),
+    ] {
+        found.clocks = trusted(at(time));
+        assert_eq!(digest_steps_at(time, &found, &with_digest()), steps, "{time}");
+    }
+    found.clocks = trusted(at(NOON));
     let (found, _) = run(found, &with_digest(), at(NOON));
     assert_eq!(digest_steps(&found, &with_digest()), Vec::<String>::new());
 }
