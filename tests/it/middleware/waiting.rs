@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 
 use super::{
     broker::{Broker, in_hand_at_most},
-    place::{ACK_TIMEOUT, Place, id_in, work},
+    place::{ACK_TIMEOUT, Place, id_in, in_time, work},
 };
 use crate::support::inbox::try_claim;
 
@@ -90,7 +90,7 @@ pub(super) async fn shutdowns_under_load_lose_nothing_and_double_nothing<B: Brok
         let done_before = place.done().await.len();
         let mut state = consumer.watch();
         let told = async {
-            state.wait_for(|state| *state == State::Draining).await.unwrap();
+            in_time(state.wait_for(|state| *state == State::Draining)).await.unwrap();
             goes_on.notify_one();
         };
         let running = place.run(&consumer, begun.notified(), handler);
