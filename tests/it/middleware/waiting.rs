@@ -90,7 +90,9 @@ pub(super) async fn shutdowns_under_load_lose_nothing_and_double_nothing<B: Brok
         let done_before = place.done().await.len();
         let mut state = consumer.watch();
         let told = async {
-            in_time(state.wait_for(|state| *state == State::Draining)).await.unwrap();
+            in_time(state.wait_for(|state| *state == State::Draining))
+                .await
+                .unwrap();
             goes_on.notify_one();
         };
         let running = place.run(&consumer, begun.notified(), handler);
