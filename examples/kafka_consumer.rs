@@ -35,7 +35,10 @@ const CONCURRENCY: usize = 8;
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     tracing_subscriber::fmt().init();
-    if let Some(count) = to_publish()? {
+    if let Ok(count) = env::var("PUBLISH") {
+        let count = count
+            .parse()
+            .map_err(|_| format!("PUBLISH says how many messages, and {count:?} is no number"))?;
         return publish(count).await;
     }
     let pool = PgPoolOptions::new()
@@ -63,19 +66,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .run(source, shutdown, handle)
         .await;
     Ok(())
-}
-
-/// How many messages are to be sent, where that is asked for.
-fn to_publish() -> Result<Option<usize>, String> {
-    match env::var("PUBLISH") {
-        Ok(count) => match count.parse() {
-            Ok(count) => Ok(Some(count)),
-            Err(_) => Err(format!(
-                "set PUBLISH to how many messages are to be sent; {count:?} is no number"
-            )),
-        },
-        Err(_) => Ok(None),
-    }
 }
 
 fn variable(name: &str) -> Result<String, String> {

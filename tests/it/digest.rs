@@ -520,6 +520,39 @@ async fn a_digest_of_other_hashes_is_not_believed() {
     all_are(&first, &mut connection, "duplicate", "built anew").await;
 }
 
+/// As if rows of two builds could be seen at once: half of all ids are led to the row of the other half, which knows none.
+#[tokio::test]
+async fn a_row_is_not_believed_of_a_hash_that_is_not_its_own_and_none_rules_nothing_out() {
+    let inbox = Inbox::for_one().await;
+    let mut connection = inbox.deployment.database.connect().await;
+    let ids: Vec<uuid::Uuid> = (0..40).map(|_| random_id()).collect();
+    for id in &ids {
+        assert_eq!(Claim::of(TABLE, *id).outcome(&mut connection).await, "fresh");
+    }
+    inbox.night(1).await;
+    let low: Vec<uuid::Uuid> = sqlx::query_scalar(
+        "select id from unnest($1) as id where uuid_hash_extended(id, (select min(lock_key) from by_time_digest_0)) < 0",
+    )
+    .bind(&ids)
+    .fetch_all(&mut connection)
+    .await
+    .unwrap();
+    for damage in [
+        "update by_time_digest_0 set mask = 0 where hash_from < 0;
+         update by_time_digest_0 set fingerprints = '' where hash_from = 0",
+        "update by_time_digest_0 set mask = '-9223372036854775808' where hash_from < 0;
+         update by_time_digest_0 set hash_from = 1 where hash_from < 0",
+    ] {
+        sql(&mut connection, damage).await;
+        for id in &low[..4] {
+            assert_eq!(Claim::of(TABLE, *id).outcome(&mut connection).await, "duplicate");
+            assert!(!Claim::of(TABLE, *id).fresh(&mut connection).await.unwrap());
+            let told = batch(&mut connection, TABLE, &[Some(*id)], None).await.unwrap();
+            assert_eq!(told, ["duplicate"], "{damage}");
+        }
+    }
+}
+
 /// The other way round: were a day covered that can still be written into, this very check would show it.
 #[tokio::test]
 async fn a_digest_that_covered_a_day_too_early_would_let_a_message_be_processed_twice() {

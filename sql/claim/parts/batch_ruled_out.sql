@@ -1,4 +1,4 @@
--- What nearly every batch is of once today's slot of the digest is built: nothing in it is older than today.
+-- Whether today's slot of the digest rules out all of the batch: once it is built, that holds for nearly every one.
       case (today - date '2000-01-01') % 3
         when 0 then
           {{digest_0}}

@@ -168,7 +168,7 @@ impl Step {
             _ => vec![lock(
                 "ACCESS EXCLUSIVE",
                 slot.name.to_string(),
-                "no claim looks there today; it waits for older transactions, up to its timeout",
+                "no claim looks there today; it is had at once or not at all",
             )],
         };
         Self {
