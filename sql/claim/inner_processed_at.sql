@@ -36,6 +36,8 @@ declare
   created timestamptz;
   bytes bytea;
   holder oid;
+  mask bigint;
+  remembered text;
   writer text;
   reference bigint;
   writer_id bigint;

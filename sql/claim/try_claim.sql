@@ -12,8 +12,9 @@ declare
   clock timestamptz;
   day_start timestamptz;
   created timestamptz;
-  since timestamptz;
   holder oid;
+  is_keyed boolean;
+  remembered text;
   first_at timestamptz;
   writer text;
   reference bigint;

@@ -9,6 +9,7 @@ mod canary;
 mod init;
 pub mod operate;
 mod pass;
+mod record;
 mod release;
 mod report;
 mod takeover;

@@ -7,6 +7,7 @@ use uuid::Uuid;
 use super::{
     apply::{Retries, apply},
     operate,
+    record::{RunRecord, unless_full},
     report::{InboxReport, PassOutcome, PlannedInbox, RunOutcome, RunReport, StepOutcome, StepReport, Trigger},
 };
 use crate::{
@@ -14,9 +15,7 @@ use crate::{
     postgres::{
         DbError,
         catalog::{self, Observation, Observed, Viewer},
-        decisions,
-        journal::{self, StepRecord},
-        lock, schema,
+        decisions, journal, lock, schema,
     },
     pure::{Action, InboxSpec, Plan, ROUNDS, Step, distrust, plan},
 };
@@ -165,7 +164,7 @@ pub async fn run_pass_as(
     server.must_be_writable()?;
     schema::check(connection).await?;
     if let Some(replica) = request.replica {
-        journal::heartbeat(
+        let heartbeat = journal::heartbeat(
             connection,
             replica.id,
             request.deployment,
@@ -173,7 +172,8 @@ pub async fn run_pass_as(
             replica.alive_for_seconds,
             request.specs,
         )
-        .await?;
+        .await;
+        unless_full(heartbeat)?;
     }
     let paused = operate::paused(connection, request.deployment).await?;
     if let (Some(pause), false) = (&paused, request.trigger == Trigger::Manual) {
@@ -195,22 +195,19 @@ pub async fn run_pass_as(
 }
 
 async fn locked_pass(connection: &mut PgConnection, request: PassRequest<'_>, id: Uuid) -> Result<RunReport, DbError> {
-    let PassRequest {
-        deployment,
-        specs,
-        trigger,
-        ..
-    } = request;
-    let started_at = journal::run_started(connection, id, deployment, trigger.as_str()).await?;
+    let PassRequest { specs, trigger, .. } = request;
+    let mut record = RunRecord::new(id, request);
+    let recorded_from = record.begin(connection).await?;
     if request.confirm_clock {
         journal::confirm_clock(connection, None).await?;
     }
     let mut observation = catalog::observe(connection, specs, request.viewer()).await?;
+    let started_at = recorded_from.unwrap_or(observation.server.now);
     let mut planned: Vec<Plan> = plans(specs, &observation).collect();
     let mut steps: Vec<Vec<StepReport>> = specs.iter().map(|_| Vec::new()).collect();
     for _ in 0..ROUNDS {
         let first = steps.iter().map(Vec::len).sum();
-        let done = apply_plans(connection, request, id, first, &observation, &planned).await?;
+        let done = apply_plans(connection, request, &mut record, first, &observation, &planned).await?;
         if done.iter().all(Vec::is_empty) {
             break;
         }
@@ -233,11 +230,14 @@ async fn locked_pass(connection: &mut PgConnection, request: PassRequest<'_>, id
         }
     }
     if clock_is_trusted(specs, &observation) {
-        journal::trust_clock(connection, observation.server.now).await?;
+        unless_full(journal::trust_clock(connection, observation.server.now).await)?;
     }
     let whole = steps.iter().flatten().all(|step| step.outcome == StepOutcome::Done);
     let outcome = if whole { RunOutcome::Done } else { RunOutcome::Partial };
-    let finished_at = journal::run_finished(connection, id, outcome.as_str(), None).await?;
+    let finished_at = record
+        .finish(connection, outcome)
+        .await?
+        .unwrap_or(observation.server.now);
     let inboxes = specs
         .iter()
         .zip(steps)
@@ -315,7 +315,7 @@ const PHASES: [&[Action]; 3] = [
 async fn apply_plans(
     connection: &mut PgConnection,
     request: PassRequest<'_>,
-    run_id: Uuid,
+    record: &mut RunRecord<'_>,
     first: usize,
     observation: &Observation,
     plans: &[Plan],
@@ -341,7 +341,7 @@ async fn apply_plans(
                         },
                         None => apply(connection, spec, observed, step.clone(), request).await?,
                     };
-                    record(connection, run_id, ordinal, observed, &report).await?;
+                    record.step(connection, ordinal, observed, &report).await?;
                     log_step(&spec.name, &report);
                     Ok(report)
                 };
@@ -380,31 +380,6 @@ fn why_skip(request: PassRequest<'_>, before: &[StepReport], step: &Step) -> Opt
             unfinished.step.relation
         )
     })
-}
-
-async fn record(
-    connection: &mut PgConnection,
-    run_id: Uuid,
-    ordinal: i32,
-    observed: &Observed,
-    report: &StepReport,
-) -> Result<(), DbError> {
-    let (outcome, error_kind, error) = match &report.outcome {
-        StepOutcome::Done => ("done", None, None),
-        StepOutcome::Failed { kind, error } => ("failed", Some(kind.as_str()), Some(error.as_str())),
-        StepOutcome::Skipped { why } => ("skipped", None, Some(why.as_str())),
-    };
-    let record = StepRecord {
-        ordinal,
-        inbox_id: observed.found.inbox_id,
-        step: &report.step,
-        outcome,
-        error_kind,
-        error,
-        attempts: report.attempts,
-        duration_ms: report.duration_ms,
-    };
-    journal::record_step(connection, run_id, record).await
 }
 
 fn log_step(inbox: &str, report: &StepReport) {

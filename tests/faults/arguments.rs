@@ -15,6 +15,8 @@ pub(crate) struct Arguments {
     pub(crate) jobs: usize,
     /// Where results are kept; what stands there as passed is not run again.
     pub(crate) log: Option<PathBuf>,
+    /// Whether those that have failed once are run as well.
+    pub(crate) kept: bool,
     /// Whether one long year is run instead of seeds.
     pub(crate) anchor: bool,
     /// Whether each fault is told as it happens.
@@ -30,6 +32,7 @@ impl Arguments {
             days: 60,
             jobs: 1,
             log: None,
+            kept: false,
             anchor: false,
             verbose: false,
         };
@@ -46,6 +49,7 @@ impl Arguments {
                 "--from" => read.from = number()?.into(),
                 "--days" => read.days = number()?,
                 "--jobs" => read.jobs = number()?.max(1) as usize,
+                "--kept" => read.kept = true,
                 "--anchor" => read.anchor = true,
                 "--verbose" => read.verbose = true,
                 "--log" => read.log = Some(arguments.next().ok_or("--log needs a file")?.into()),
@@ -59,7 +63,7 @@ impl Arguments {
                 }
                 other => {
                     return Err(format!(
-                        "{other} is not known; there are --seeds N --from N --days N --jobs N --log FILE --verbose, and --anchor --days N"
+                        "{other} is not known; there are --seeds N --from N --days N --jobs N --log FILE --kept --verbose, and --anchor --days N"
                     ));
                 }
             }

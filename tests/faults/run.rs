@@ -29,6 +29,10 @@ use crate::{
 const LONGEST_DAY: Duration = Duration::from_secs(300);
 const LONGEST_START_AND_END: Duration = Duration::from_secs(180);
 
+/// Seeds that have failed once, with the days that they ran. What they found: a bounded wait that a clock stepping back made
+/// long, claims behind the lock of a digest's table, a hold on a day whose detach had begun, a handler open over midnights.
+const KEPT: [(u64, u32); 5] = [(2, 60), (5, 60), (8, 60), (9, 60), (12, 60)];
+
 /// One seed's life.
 pub(crate) struct Seed {
     pub(crate) world: World,
@@ -75,35 +79,38 @@ pub(crate) fn main() -> ExitCode {
     }
     let failed = runtime.block_on(all(&arguments));
     if failed.is_empty() {
-        println!("all {} seeds kept every promise", arguments.seeds);
+        println!("all {} seeds kept every promise", runs(&arguments).len());
         return ExitCode::SUCCESS;
     }
-    println!(
-        "seeds that failed: {failed:?}; run one again with --from N --seeds 1 --days {}",
-        arguments.days
-    );
+    for (seed, days) in failed {
+        println!("a seed failed; run it again with --from {seed} --seeds 1 --days {days}");
+    }
     ExitCode::FAILURE
 }
 
-async fn all(arguments: &Arguments) -> Vec<u64> {
+/// The seeds and their days.
+fn runs(arguments: &Arguments) -> Vec<(u64, u32)> {
+    let kept = KEPT.into_iter().filter(|_| arguments.kept);
     let seeds = arguments.from..arguments.from.saturating_add(arguments.seeds);
-    let passed = arguments
-        .log
-        .as_deref()
-        .map(|log| passed_before(log, arguments.days))
-        .unwrap_or_default();
-    let open = seeds.filter(|seed| !passed.contains(seed));
+    // The long ones first, so that two at a time end together.
+    kept.chain(seeds.map(|seed| (seed, arguments.days))).collect()
+}
+
+/// Those that failed.
+async fn all(arguments: &Arguments) -> Vec<(u64, u32)> {
+    let before = std::fs::read_to_string(arguments.log.as_deref().unwrap_or(Path::new(""))).unwrap_or_default();
+    let open = runs(arguments).into_iter().filter(|run| !has_passed(&before, *run));
     let ran = futures_util::stream::iter(open)
-        .map(|seed| one(seed, arguments))
+        .map(|run| one(run, arguments))
         .buffer_unordered(arguments.jobs);
-    ran.filter_map(|(seed, passed)| std::future::ready((!passed).then_some(seed)))
+    ran.filter_map(|(run, passed)| std::future::ready((!passed).then_some(run)))
         .collect()
         .await
 }
 
 /// One seed, and a line about it.
-async fn one(seed: u64, arguments: &Arguments) -> (u64, bool) {
-    let (begin, days, verbose) = (Instant::now(), arguments.days, arguments.verbose);
+async fn one((seed, days): (u64, u32), arguments: &Arguments) -> ((u64, u32), bool) {
+    let (begin, verbose) = (Instant::now(), arguments.verbose);
     let day = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));
     let told = day.clone();
     // A task of its own: a broken invariant is a panic, and ends nothing but this seed.
@@ -129,7 +136,7 @@ async fn one(seed: u64, arguments: &Arguments) -> (u64, bool) {
         let mut file = OpenOptions::new().create(true).append(true).open(log).unwrap();
         writeln!(file, "{line}").unwrap();
     }
-    (seed, passed)
+    ((seed, days), passed)
 }
 
 fn panic_text(error: tokio::task::JoinError) -> String {
@@ -142,15 +149,10 @@ fn panic_text(error: tokio::task::JoinError) -> String {
         .unwrap_or_else(|| "a panic without words".to_owned())
 }
 
-/// The seeds that a log has as passed with as many days.
-fn passed_before(log: &Path, days: u32) -> Vec<u64> {
-    let text = std::fs::read_to_string(log).unwrap_or_default();
-    let marks = format!("days {days} passed");
-    let seed = |line: &str| line.strip_prefix("seed ")?.split(' ').next()?.parse().ok();
-    text.lines()
-        .filter(|line| line.contains(&marks))
-        .filter_map(seed)
-        .collect()
+/// Whether a log has a seed as passed with as many days.
+fn has_passed(log: &str, (seed, days): (u64, u32)) -> bool {
+    let mark = format!("seed {seed} days {days} passed ");
+    log.lines().any(|line| line.starts_with(&mark))
 }
 
 async fn live(seed: u64, days: u32, verbose: bool, told: &std::sync::atomic::AtomicU32) -> Sums {

@@ -14,7 +14,7 @@ use crate::{
     support::{
         claims::{Claim, batch, pid_of, wait_until_any_blocked},
         clock::ClockServer,
-        inbox::{Deployment, attach_days_before, codes, random_id, spec, sql},
+        inbox::{Deployment, attach_days_before, claim, codes, random_id, spec, sql},
     },
 };
 
@@ -551,6 +551,67 @@ async fn a_row_is_not_believed_of_a_hash_that_is_not_its_own_and_none_rules_noth
             assert_eq!(told, ["duplicate"], "{damage}");
         }
     }
+}
+
+/// The session remembers where to look in the digest, and that the day's partition has its key.
+#[tokio::test]
+async fn a_session_that_has_claimed_looks_once_for_a_fresh_id_and_what_it_remembers_wrongly_costs_no_more_than_a_look()
+{
+    const CALLS_OF_INNER: &str = "select coalesce(sum(calls), 0)::bigint from pg_stat_xact_user_functions where funcname = 'by_time_claim_inner'";
+    let inbox = Inbox::for_one().await;
+    let mut connection = inbox.deployment.database.connect().await;
+    let ids: Vec<uuid::Uuid> = (0..40).map(|_| random_id()).collect();
+    for id in &ids {
+        assert!(claim(&mut connection, TABLE, *id).await.unwrap());
+    }
+    inbox.night(1).await;
+    let asks_again = async |connection: &mut PgConnection| {
+        sql(connection, "begin").await;
+        assert!(claim(connection, TABLE, random_id()).await.unwrap());
+        let calls: i64 = sqlx::query_scalar(CALLS_OF_INNER)
+            .fetch_one(&mut *connection)
+            .await
+            .unwrap();
+        sql(connection, "commit").await;
+        calls == 1
+    };
+    sql(&mut connection, "set track_functions = 'all'").await;
+    let seen = [
+        asks_again(&mut connection).await,
+        asks_again(&mut connection).await,
+        asks_again(&mut connection).await,
+    ];
+    assert_eq!(seen, [true, false, false], "the first finds out");
+
+    // As if the row of half of all ids were that of the others.
+    sql(
+        &mut connection,
+        "update by_time_digest_0 set fingerprints = '' where hash_from = 0",
+    )
+    .await;
+    let setting: String = sqlx::query_scalar(
+        "select substring(prosrc from 'inboxd.mask_[0-9]+') from pg_proc where proname = 'by_time_claim'",
+    )
+    .fetch_one(&mut connection)
+    .await
+    .unwrap();
+    let low: Vec<uuid::Uuid> = sqlx::query_scalar(
+        "select id from unnest($1) as id where uuid_hash_extended(id, (select min(lock_key) from by_time_digest_0)) < 0",
+    )
+    .bind(&ids)
+    .fetch_all(&mut connection)
+    .await
+    .unwrap();
+    for mask in ["0", "1", "-1", "-9223372036854775808", "''"] {
+        for id in &low {
+            sql(&mut connection, format!("set {setting} = {mask}")).await;
+            assert!(!claim(&mut connection, TABLE, *id).await.unwrap(), "{mask}: {id}");
+        }
+        assert!(claim(&mut connection, TABLE, random_id()).await.unwrap(), "{mask}");
+    }
+    sql(&mut connection, "reset all; set track_functions = 'all'").await;
+    assert!(asks_again(&mut connection).await, "nothing is remembered");
+    assert!(!asks_again(&mut connection).await);
 }
 
 /// The other way round: were a day covered that can still be written into, this very check would show it.

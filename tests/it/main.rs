@@ -26,6 +26,8 @@ mod exactly_once;
 #[cfg(test)]
 mod failover;
 #[cfg(test)]
+mod full_disk;
+#[cfg(test)]
 mod health_changes;
 #[cfg(test)]
 mod http;

@@ -19,4 +19,5 @@
               {{digest_1}}
             end if;
         end case;
+        {{digest_remember}}
       end if;

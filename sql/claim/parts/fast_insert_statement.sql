@@ -8,4 +8,4 @@ insert into {{inbox}} (message_id, topic, processed_at{{consumer_column}})
               where seen.message_id = $1{{and_consumer}} and seen.processed_at >= {{from}} and seen.processed_at < {{to}}
             )
           on conflict do nothing
-          returning tableoid into holder;
+          returning tableoid, {{is_keyed}} into holder, is_keyed;

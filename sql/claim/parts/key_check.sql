@@ -12,4 +12,4 @@
               message = 'partition ' || holder::regclass::text || ' of inbox ' || {{inbox_literal}} || ' has lost its key',
               hint = 'Do not ack. Look for duplicates, then create a unique index concurrently on the key.';
           end if;
-        end if;
+        {{remember}}end if;

@@ -241,6 +241,9 @@ fn values(spec: &InboxSpec, constants: &ClaimConstants) -> Result<Vec<(&'static 
         },
         &[("inbox_literal", inbox_literal.clone())],
     );
+    let key_setting = [("key_setting", setting_of(constants, "key"))];
+    let is_keyed = Sql::of(include_str!("../../../sql/claim/parts/is_keyed.sql"), &key_setting);
+    let remember_key = Sql::of(include_str!("../../../sql/claim/parts/remember_key.sql"), &key_setting);
     let mut values = vec![
         ("inner", qualified(spec, Function::Inner)?),
         ("batch_inner", qualified(spec, Function::BatchInner)?),
@@ -289,7 +292,10 @@ fn values(spec: &InboxSpec, constants: &ClaimConstants) -> Result<Vec<(&'static 
                 "msg_consumer is null"
             }),
         ),
-        ("key_check", key_check(&inbox_literal, many)),
+        ("key_check", key_check(&inbox_literal, many, Sql::fixed(""))),
+        ("key_check_once", key_check(&inbox_literal, many, remember_key)),
+        ("is_keyed", is_keyed),
+        ("mask_setting", setting_of(constants, "mask")),
         (
             "match",
             dynamic("select processed_at, xmin::text from {{inbox}} where message_id = $1{{and_consumer}} limit 1"),
@@ -337,9 +343,18 @@ fn values(spec: &InboxSpec, constants: &ClaimConstants) -> Result<Vec<(&'static 
         ("consumer_of_row", if_many("msg_consumer text := new.consumer;")),
     ]);
     values.extend(looks::values(spec, constants, &values)?);
+    let fast_look_back = Sql::of(include_str!("../../../sql/claim/parts/fast_look_back.sql"), &values);
+    values.push(("fast_look_back", fast_look_back.clone()));
+    let fast_ways = if constants.digest {
+        Sql::of(include_str!("../../../sql/claim/parts/fast_digest.sql"), &values)
+    } else {
+        fast_look_back
+    };
+    values.push(("fast_ways", fast_ways));
     let held_outcome = Sql::of(include_str!("../../../sql/claim/parts/when_held_outcome.sql"), &values);
     for (name, when_fresh, when_held) in [
-        ("fast_true", "return true;", Sql::fixed("return false;")),
+        // It is true where this stands, and plpgsql returns a variable without an expression.
+        ("fast_true", "return found;", Sql::fixed("return false;")),
         (
             "fast_outcome",
             include_str!("../../../sql/claim/parts/when_fresh_outcome.sql"),
@@ -376,7 +391,14 @@ pub(super) fn lock_key_of(constants: &ClaimConstants, id: &'static str, consumer
     )
 }
 
-fn key_check(inbox_literal: &Sql, many: bool) -> Sql {
+/// A setting of a session, in which the claims of one inbox remember what they need not look at twice.
+fn setting_of(constants: &ClaimConstants, what: &'static str) -> Sql {
+    // The name of a setting may hold no minus.
+    let inbox = constants.lock_key.cast_unsigned();
+    Sql::literal(&format!("inboxd.{what}_{inbox}"))
+}
+
+fn key_check(inbox_literal: &Sql, many: bool, remember: Sql) -> Sql {
     let (is_identity, is_key) = if many {
         (
             include_str!("../../../sql/claim/parts/is_identity_of_many.sql"),
@@ -392,6 +414,7 @@ fn key_check(inbox_literal: &Sql, many: bool) -> Sql {
         ("inbox_literal", inbox_literal.clone()),
         ("is_identity", Sql::fixed(is_identity)),
         ("is_key", Sql::fixed(is_key)),
+        ("remember", remember),
     ];
     Sql::of(include_str!("../../../sql/claim/parts/key_check.sql"), &values)
 }

@@ -110,7 +110,19 @@ pub(super) async fn drop_detached(connection: &mut PgConnection, work: Work<'_>)
         &[("relation", work.relation())],
     )
     .await?;
-    journal::partition_dropped(&mut transaction, work.inbox_id, work.day()?).await?;
+    // On a full disk the drop is what gives room again. Its record, which may find none, says no more than when it was.
+    let mut savepoint = transaction.begin().await.doing(|| "set a savepoint".to_owned())?;
+    match journal::partition_dropped(&mut savepoint, work.inbox_id, work.day()?).await {
+        Err(error) if error.kind() == ErrorKind::DiskFull => {
+            tracing::warn!(%error, "the disk is full: a table is dropped, and that is not on record yet");
+            savepoint.rollback().await
+        }
+        recorded => {
+            recorded?;
+            savepoint.commit().await
+        }
+    }
+    .doing(|| "end the savepoint".to_owned())?;
     transaction.commit().await.doing(|| "commit the drop".to_owned())
 }
 

@@ -88,6 +88,8 @@ pub(super) fn values(
     let look_back = Sql::of(include_str!("../../../sql/claim/parts/look_back.sql"), &made);
     let batch_look_back = Sql::of(include_str!("../../../sql/claim/parts/batch_look_back.sql"), &made);
     made.extend([("look_back", look_back), ("batch_look_back", batch_look_back)]);
+    let fast_since = Sql::of(include_str!("../../../sql/claim/parts/fast_since.sql"), others);
+    made.push(("fast_since", fast_since));
     let all = [others, &made].concat();
     made.extend(if constants.digest {
         digest(spec, constants, &all)?
@@ -111,7 +113,18 @@ fn digest(
 ) -> Result<Vec<(&'static str, Sql)>, DbError> {
     const LOOKS: [&str; DIGEST_SLOTS] = ["digest_0", "digest_1", "digest_2"];
     const INSERTS: [&str; DIGEST_SLOTS] = ["fast_digest_0", "fast_digest_1", "fast_digest_2"];
-    let (mut looks, mut batch_looks, mut inserts) = (Vec::new(), Vec::new(), Vec::new());
+    let remember = include_str!("../../../sql/claim/parts/digest_remember.sql");
+    let mut looks = vec![("digest_remember", Sql::of(remember, others))];
+    let mut batch_looks = vec![("digest_remember", Sql::fixed(""))];
+    // The days begin at midnight, so a bound needs no rounding.
+    let oldest = match constants.retention().map_err(unexpected)? {
+        Retention::For(retention) => Sql::of(
+            "clock - interval {{length}}",
+            &[("length", Sql::seconds(retention.num_seconds()))],
+        ),
+        Retention::Forever => Sql::fixed("timestamptz '-infinity'"),
+    };
+    let mut inserts = Vec::new();
     let mut batch_ruled_out = Vec::new();
     for slot in 0..DIGEST_SLOTS {
         let name = derive(&spec.table, Derived::DigestSlot(slot))?;
@@ -120,7 +133,7 @@ fn digest(
                 ("slot", Sql::in_schema(spec.table.schema(), &name)),
                 ("seed", Sql::number(constants.lock_key)),
                 ("key", key),
-                ("since", Sql::fixed(since)),
+                ("since", since),
             ];
             values.extend([
                 (
@@ -134,36 +147,27 @@ fn digest(
             ]);
             Sql::of(template, &[others, &values].concat())
         };
+        let (key, given) = (lock_key_of(constants, "id", "msg_consumer"), || Sql::fixed("given.key"));
         let look = include_str!("../../../sql/claim/parts/digest_look.sql");
-        looks.push((
-            LOOKS[slot],
-            part(look, lock_key_of(constants, "id", "msg_consumer"), "since"),
-        ));
+        looks.push((LOOKS[slot], part(look, key, Sql::fixed("since"))));
         let batch_look = include_str!("../../../sql/claim/parts/digest_batch_look.sql");
-        batch_looks.push((LOOKS[slot], part(batch_look, Sql::fixed("given.key"), "given.since")));
+        batch_looks.push((LOOKS[slot], part(batch_look, given(), Sql::fixed("given.since"))));
         let ruled_out = include_str!("../../../sql/claim/parts/digest_batch_rules_out.sql");
-        batch_ruled_out.push((LOOKS[slot], part(ruled_out, Sql::fixed("given.key"), "oldest")));
+        batch_ruled_out.push((LOOKS[slot], part(ruled_out, given(), Sql::fixed("oldest"))));
         let insert = include_str!("../../../sql/claim/parts/fast_digest_statement.sql");
-        inserts.push((INSERTS[slot], part(insert, lock_key_of(constants, "$1", "$4"), "since")));
+        let key = lock_key_of(constants, "$1", "$4");
+        inserts.push((INSERTS[slot], part(insert, key, oldest.clone())));
     }
     let since = include_str!("../../../sql/claim/parts/digest_since.sql");
-    let fast_digest = Sql::of(include_str!("../../../sql/claim/parts/fast_digest.sql"), &inserts);
-    let fast_rest = Sql::of(
-        include_str!("../../../sql/claim/parts/fast_rest_digest.sql"),
-        &[("fast_digest", fast_digest)],
-    );
-    Ok(vec![
+    let ruled_out = include_str!("../../../sql/claim/parts/batch_ruled_out.sql");
+    let mut made = vec![
         ("digest_since", Sql::of(since, &looks)),
         ("batch_digest_since", Sql::of(since, &batch_looks)),
-        (
-            "batch_ruled_out",
-            Sql::of(
-                include_str!("../../../sql/claim/parts/batch_ruled_out.sql"),
-                &batch_ruled_out,
-            ),
-        ),
-        ("fast_rest", fast_rest),
-    ])
+        ("batch_ruled_out", Sql::of(ruled_out, &batch_ruled_out)),
+        ("fast_rest", Sql::fixed("")),
+    ];
+    made.extend(inserts);
+    Ok(made)
 }
 
 /// Midnight of the day that lies some days from today, as a constant of the statement that it stands in.

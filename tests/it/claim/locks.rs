@@ -314,7 +314,7 @@ async fn the_comment_of_the_claim_says_what_it_was_made_with() {
     assert_eq!(
         value,
         serde_json::json!({"inboxd": {
-            "version": 6, "inbox": id, "lock_key": lock_key, "routing": "message_id", "consumers": "many",
+            "version": 7, "inbox": id, "lock_key": lock_key, "routing": "message_id", "consumers": "many",
             "retention_seconds": 604_800, "ahead_days": 7, "producer_clock_tolerance_seconds": 86_400,
             "clock_step_tolerance_seconds": 3_600, "max_batch": 321, "digest": false,
         }})

@@ -124,6 +124,40 @@ async fn c31_a_partition_that_lost_its_key_fails_loudly() {
     .await;
     assert!(!claim(&mut connection, "by_time", before).await.unwrap(), "repaired");
     assert!(claim(&mut connection, "by_time", random_id()).await.unwrap());
+    // That key is remembered of no index but the primary key.
+    sql(&mut connection, "drop index by_hand").await;
+    every_form_fails(&mut connection, "by_time", "42P10").await;
+}
+
+#[tokio::test]
+async fn c31_a_key_that_a_session_has_found_is_missed_once_it_is_another() {
+    let deployment = Deployment::running(vec![spec("public.by_time")]).await;
+    let mut connection = deployment.database.connect().await;
+    let leaf = leaf_of_today(&mut connection, "by_time").await;
+    for _ in 0..3 {
+        assert!(claim(&mut connection, "by_time", random_id()).await.unwrap());
+    }
+    let mut other = deployment.database.connect().await;
+    let other_key = |columns| {
+        format!(
+            "alter table {leaf} drop constraint {leaf}_pkey;
+             alter table {leaf} add constraint {leaf}_pkey primary key ({columns})"
+        )
+    };
+    sql(&mut other, other_key("message_id, processed_at")).await;
+    every_form_fails(&mut connection, "by_time", "42P10").await;
+    sql(&mut other, other_key("message_id")).await;
+    let id = random_id();
+    assert!(claim(&mut connection, "by_time", id).await.unwrap());
+    assert!(!claim(&mut connection, "by_time", id).await.unwrap());
+
+    // What it has found is found again after a rollback.
+    sql(&mut connection, "reset all; begin").await;
+    assert!(claim(&mut connection, "by_time", random_id()).await.unwrap());
+    sql(&mut connection, "rollback").await;
+    assert!(claim(&mut connection, "by_time", random_id()).await.unwrap());
+    sql(&mut other, format!("alter table {leaf} drop constraint {leaf}_pkey")).await;
+    every_form_fails(&mut connection, "by_time", "42P10").await;
 }
 
 #[tokio::test]

@@ -1,5 +1,5 @@
 # Waits until standard input closes, which the end of the test process does in any case; then ends the servers whose
-# data folders lie in the folder $1, and removes it.
+# data folders lie in the folder $1, unmounts what a killed test had mounted there, and removes it.
 trap '' INT TERM HUP
 folder=$1
 read -r _
@@ -27,6 +27,7 @@ end_servers() {
 
 end_servers INT 100
 end_servers QUIT 50
+if mountpoint -q "$folder/disk"; then umount --lazy "$folder/disk"; fi
 # A server or an initdb that was just starting may still write into the folder: once more, a few times.
 tries=0
 while rm -rf -- "$folder" 2>/dev/null; [ -e "$folder" ] && [ "$tries" -lt 50 ]; do

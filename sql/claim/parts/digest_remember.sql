@@ -1,0 +1,4 @@
+if mask is not null then
+          -- Where the next claim of this session looks at once.
+          remembered := set_config({{mask_setting}}, mask::text, false);
+        end if;

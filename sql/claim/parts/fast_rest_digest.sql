@@ -1,3 +1,0 @@
--- All others, by the digest.
-    else
-      {{fast_digest}}

@@ -1,0 +1,1 @@
+coalesce(pg_get_replica_identity_index(tableoid)::oid::text = current_setting({{key_setting}}, true), false)
