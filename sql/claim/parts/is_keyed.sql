@@ -1,1 +1,2 @@
+-- Whether the key of the leaf is the index that this session has found to be one. Never null.
 coalesce(pg_get_replica_identity_index(tableoid)::oid::text = current_setting({{key_setting}}, true), false)
