@@ -83,7 +83,7 @@ async fn until_full(connection: &mut PgConnection, insert: &str) {
     panic!("there is always room: {insert}");
 }
 
-fn of<'s>(steps: &'s [StepReport], action: Action) -> Vec<&'s StepReport> {
+fn of(steps: &[StepReport], action: Action) -> Vec<&StepReport> {
     steps.iter().filter(|step| step.step.action == action).collect()
 }
 
