@@ -520,6 +520,17 @@ async fn a_digest_of_other_hashes_is_not_believed() {
     all_are(&first, &mut connection, "duplicate", "built anew").await;
 }
 
+/// Those whose hash is below zero, which have the first of the two rows that a digest of a few ids is made of.
+async fn lower_half(connection: &mut PgConnection, ids: &[uuid::Uuid]) -> Vec<uuid::Uuid> {
+    sqlx::query_scalar(
+        "select id from unnest($1) as id where uuid_hash_extended(id, (select min(lock_key) from by_time_digest_0)) < 0",
+    )
+    .bind(ids)
+    .fetch_all(connection)
+    .await
+    .unwrap()
+}
+
 /// As if rows of two builds could be seen at once: half of all ids are led to the row of the other half, which knows none.
 #[tokio::test]
 async fn a_row_is_not_believed_of_a_hash_that_is_not_its_own_and_none_rules_nothing_out() {
@@ -530,13 +541,7 @@ async fn a_row_is_not_believed_of_a_hash_that_is_not_its_own_and_none_rules_noth
         assert_eq!(Claim::of(TABLE, *id).outcome(&mut connection).await, "fresh");
     }
     inbox.night(1).await;
-    let low: Vec<uuid::Uuid> = sqlx::query_scalar(
-        "select id from unnest($1) as id where uuid_hash_extended(id, (select min(lock_key) from by_time_digest_0)) < 0",
-    )
-    .bind(&ids)
-    .fetch_all(&mut connection)
-    .await
-    .unwrap();
+    let low = lower_half(&mut connection, &ids).await;
     for damage in [
         "update by_time_digest_0 set mask = 0 where hash_from < 0;
          update by_time_digest_0 set fingerprints = '' where hash_from = 0",
@@ -597,13 +602,7 @@ async fn a_session_that_has_claimed_looks_once_for_a_fresh_id_and_what_it_rememb
     .fetch_one(&mut connection)
     .await
     .unwrap();
-    let low: Vec<uuid::Uuid> = sqlx::query_scalar(
-        "select id from unnest($1) as id where uuid_hash_extended(id, (select min(lock_key) from by_time_digest_0)) < 0",
-    )
-    .bind(&ids)
-    .fetch_all(&mut connection)
-    .await
-    .unwrap();
+    let low = lower_half(&mut connection, &ids).await;
     for mask in ["0", "1", "-1", "-9223372036854775808", "''"] {
         for id in &low {
             sql(&mut connection, format!("set {setting} = {mask}")).await;
