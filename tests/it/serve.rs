@@ -383,24 +383,27 @@ async fn a_pass_that_waits_for_a_lock_finishes_its_step_and_leaves_the_others_ou
     sql(&mut other, "begin; lock table public.inbox in access exclusive mode").await;
     let environment = [
         ONCE_A_YEAR,
-        ("INBOXD_MAINTENANCE__LOCK_TIMEOUT", "2s"),
+        ("INBOXD_MAINTENANCE__LOCK_TIMEOUT", "500ms"),
         ("INBOXD_MAINTENANCE__ATTEMPTS", "1"),
     ];
     let mut service = Service::start(&database.url, &environment);
     wait_for_a_waiter(&mut database.connect().await).await;
     service.must_end();
     sql(&mut other, "rollback").await;
-    let outcomes: Vec<(String, i64)> =
-        sqlx::query_as("select outcome, count(*) from inboxd.steps group by 1 order by 1")
-            .fetch_all(&mut other)
-            .await
-            .unwrap();
-    assert_eq!(outcomes, [("failed".to_owned(), 1), ("skipped".to_owned(), 7)]);
-    let run: (Option<String>, bool) = sqlx::query_as("select outcome, finished_at is not null from inboxd.runs")
-        .fetch_one(&mut other)
+    let outcomes: Vec<String> = sqlx::query_scalar("select outcome from inboxd.steps order by ordinal")
+        .fetch_all(&mut other)
         .await
         .unwrap();
-    assert_eq!(run, (Some("partial".to_owned()), true));
+    // More than one has failed where the machine was slow to tell of the first that waits.
+    let failed = outcomes.iter().take_while(|outcome| *outcome == "failed").count();
+    assert!((1..8).contains(&failed), "{outcomes:?}");
+    assert_eq!(outcomes[failed..], vec!["skipped"; 8 - failed]);
+    let run: (Option<String>, bool, Option<String>) =
+        sqlx::query_as("select outcome, finished_at is not null, error from inboxd.runs")
+            .fetch_one(&mut other)
+            .await
+            .unwrap();
+    assert_eq!(run, (Some("partial".to_owned()), true, None));
 }
 
 #[tokio::test]
